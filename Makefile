@@ -1,0 +1,50 @@
+# make setup | quickstart | test | bench | lint | clean; parts of test: test-cpp test-asan test-tsan test-python test-wheel
+
+jobs ?= $(shell nproc)
+python := .venv/bin/python
+
+.NOTPARALLEL:
+.PHONY: setup build quickstart test test-cpp test-asan test-tsan test-python test-wheel bench lint format clean
+
+setup:
+	@scripts/setup.sh
+
+build/build.ninja: CMakePresets.json | setup
+	cmake --preset dev
+
+build/asan/build.ninja build/tsan/build.ninja: build/%/build.ninja: CMakePresets.json | setup
+	cmake --preset $*
+
+build: setup build/build.ninja
+	@cmake --build --preset dev --parallel $(jobs)
+
+quickstart: build
+	$(python) examples/python/quickstart.py
+
+test: lint test-cpp test-python test-asan test-tsan test-wheel
+
+test-cpp: build
+	ctest --preset dev --parallel $(jobs)
+
+test-asan test-tsan: test-%: build/%/build.ninja
+	@cmake --build --preset $* --parallel $(jobs)
+	ctest --preset $* --parallel $(jobs)
+
+test-python: build
+	$(python) -m pytest
+
+test-wheel: setup
+	scripts/test_wheel.sh
+
+bench: build
+	$(python) benchmarks/run.py
+
+lint: build
+	$(python) scripts/lint.py
+
+format: setup
+	$(python) scripts/lint.py --fix
+
+clean:
+	rm -rf build build-wheel .venv/bin/lockstep python/lockstep/bin python/lockstep/_core*.so .mypy_cache .pytest_cache .ruff_cache
+	find python tests examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +

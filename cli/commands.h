@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+/// The commands of `lockstep`: each is one file, prints to standard output and returns the exit code. They throw
+/// lockstep::Error, which main() prints. Only main.cpp knows the parser.
+namespace lockstep::cli {
+
+/// Becomes the Python interpreter that runs the script `arguments[0]` with the rest: the one beside this executable (a
+/// virtual environment's), else python3 in PATH. Returns only by throwing.
+int run(const std::vector<std::string>& arguments);
+
+/// A table of the runs below `path`, newest first; `path` may be a run itself. Empty: the default storage path.
+int runs(const std::string& path);
+
+struct LogsOptions {
+  std::string run;          ///< a directory, or a name below the default storage path
+  std::optional<int> rank;  ///< nothing: all
+  bool follow = false;      ///< go on until the run ends
+};
+/// What the workers printed.
+int logs(const LogsOptions& options);
+
+/// A table of the run's checkpoints.
+int list_checkpoints(const std::string& run);
+/// Compares a checkpoint, or all of a run, with the manifests; 1 when one is not whole.
+int verify_checkpoints(const std::string& run_or_checkpoint);
+
+/// The completion script of "bash", "zsh" or "fish".
+int completion(const std::string& shell);
+
+}  // namespace lockstep::cli

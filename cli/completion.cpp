@@ -1,0 +1,145 @@
+#include <lockstep/error.h>
+
+#include <cstdio>
+#include <map>
+
+#include "base/text.h"
+#include "commands.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kBash = R"(# Completion of `lockstep` for bash: source <(lockstep completion bash)
+_lockstep_runs() {
+    local place="${LOCKSTEP_STORAGE_PATH:-$HOME/lockstep_results}" file name
+    compopt -o filenames 2>/dev/null
+    for file in "$place"/*/run.json; do
+        [[ -e "$file" ]] || continue
+        name="${file%/run.json}"
+        name="${name##*/}"
+        [[ "$name" == "$1"* ]] && COMPREPLY+=("$name")
+    done
+    while IFS= read -r name; do COMPREPLY+=("$name"); done < <(compgen -d -- "$1")
+}
+
+_lockstep_words() {
+    while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -W "$2" -- "$1")
+}
+
+_lockstep() {
+    local current="${COMP_WORDS[COMP_CWORD]}" command="${COMP_WORDS[1]}" word
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)); then
+        _lockstep_words "$current" "run runs logs checkpoint completion --help --version"
+    elif [[ "$command" == run ]]; then
+        compopt -o filenames 2>/dev/null
+        while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$current")
+    elif [[ "$current" == -* ]]; then
+        if [[ "$command" == logs ]]; then
+            _lockstep_words "$current" "--rank --follow --help"
+        else
+            _lockstep_words "$current" "--help"
+        fi
+    elif [[ "$command" == completion ]]; then
+        _lockstep_words "$current" "bash zsh fish"
+    elif [[ "$command" == checkpoint ]] && ((COMP_CWORD == 2)); then
+        _lockstep_words "$current" "list verify"
+    elif [[ "${COMP_WORDS[COMP_CWORD - 1]}" != --rank ]]; then
+        _lockstep_runs "$current"
+    fi
+}
+
+complete -F _lockstep lockstep
+)";
+
+constexpr const char* kZsh = R"(#compdef lockstep
+# Completion of `lockstep` for zsh: source <(lockstep completion zsh), after compinit
+_lockstep_runs() {
+    local place="${LOCKSTEP_STORAGE_PATH:-$HOME/lockstep_results}"
+    local -a names
+    names=("$place"/*/run.json(N:h:t))
+    _alternative "runs:run:compadd -a names" "directories:directory:_files -/"
+}
+
+_lockstep() {
+    local -a commands verbs
+    commands=(
+        'run:Run a Python script'
+        'runs:List runs'
+        'logs:Print what the workers of a run printed'
+        'checkpoint:List or verify checkpoints'
+        'completion:Print a completion script'
+    )
+    verbs=('list:List checkpoints' 'verify:Check sizes and hashes')
+    if ((CURRENT == 2)); then
+        _arguments '--help[Print help]' '--version[Print the version]' '*: :->first'
+        _describe -t commands command commands
+        return
+    fi
+    case "${words[2]}" in
+        run) _files ;;
+        runs) _files -/ ;;
+        logs)
+            shift words
+            ((CURRENT--))
+            _arguments '--rank[Only this rank]:rank:' '(-f --follow)'{-f,--follow}'[Until the run ends]' '1:run:_lockstep_runs'
+            ;;
+        checkpoint)
+            if ((CURRENT == 3)); then
+                _describe -t verbs verb verbs
+            else
+                _lockstep_runs
+            fi
+            ;;
+        completion) compadd bash zsh fish ;;
+    esac
+}
+
+if [ "$funcstack[1]" = "_lockstep" ]; then
+    _lockstep "$@"
+else
+    compdef _lockstep lockstep
+fi
+)";
+
+constexpr const char* kFish =
+    R"(# Completion of `lockstep` for fish: lockstep completion fish > ~/.config/fish/completions/lockstep.fish
+function __lockstep_runs
+    set -l place $LOCKSTEP_STORAGE_PATH
+    test -n "$place"; or set place $HOME/lockstep_results
+    for file in $place/*/run.json
+        string replace -r '^.*/([^/]*)/run\.json$' '$1' -- $file
+    end
+    __fish_complete_directories (commandline -ct)
+end
+
+complete -c lockstep -f
+complete -c lockstep -n __fish_use_subcommand -l version -d 'Print the version'
+complete -c lockstep -s h -l help -d 'Print help'
+complete -c lockstep -n __fish_use_subcommand -a run -d 'Run a Python script'
+complete -c lockstep -n __fish_use_subcommand -a runs -d 'List runs'
+complete -c lockstep -n __fish_use_subcommand -a logs -d 'Print what the workers of a run printed'
+complete -c lockstep -n __fish_use_subcommand -a checkpoint -d 'List or verify checkpoints'
+complete -c lockstep -n __fish_use_subcommand -a completion -d 'Print a completion script'
+complete -c lockstep -n '__fish_seen_subcommand_from run' -F
+complete -c lockstep -n '__fish_seen_subcommand_from runs' -a '(__fish_complete_directories (commandline -ct))'
+complete -c lockstep -n '__fish_seen_subcommand_from logs' -a '(__lockstep_runs)'
+complete -c lockstep -n '__fish_seen_subcommand_from logs' -l rank -x -d 'Only this rank'
+complete -c lockstep -n '__fish_seen_subcommand_from logs' -s f -l follow -d 'Until the run ends'
+complete -c lockstep -n '__fish_seen_subcommand_from checkpoint; and not __fish_seen_subcommand_from list verify' -a 'list verify'
+complete -c lockstep -n '__fish_seen_subcommand_from list verify' -a '(__lockstep_runs)'
+complete -c lockstep -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'
+)";
+
+}  // namespace
+
+int completion(const std::string& shell) {
+  const std::map<std::string, const char*> scripts{{"bash", kBash}, {"zsh", kZsh}, {"fish", kFish}};
+  const auto found = scripts.find(shell);
+  if (found == scripts.end())
+    throw ConfigError("[completion] there is no script for " + in_quotes(shell) + "; use bash, zsh or fish");
+  std::fputs(found->second, stdout);
+  return 0;
+}
+
+}  // namespace lockstep::cli

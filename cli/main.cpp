@@ -1,0 +1,172 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <lockstep/error.h>
+#include <memory>
+
+#include "base/text.h"
+#include "base/version.h"
+#include "commands.h"
+#include "terminal.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
+
+struct RunFormatter : CLI::Formatter {
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: lockstep run [-h] SCRIPT [ARGS...]\n";
+  }
+};
+
+/// What is wrong with the arguments, and where help is.
+std::string failure_message(const CLI::App* app, const CLI::Error& error) {
+  std::string command = app->get_name();
+  const CLI::App* innermost = app;
+  for (auto chosen = app->get_subcommands(); !chosen.empty(); chosen = innermost->get_subcommands()) {
+    innermost = chosen.front();
+    command += " " + innermost->get_name();
+  }
+  std::string what = error.what();
+  const auto unknown = innermost->remaining();
+  if (!unknown.empty() && error.get_name() == "RequiredError")
+    what = "there is no command " + in_quotes(unknown.front());
+  return "lockstep: " + what + "; see `" + command + " --help`\n";
+}
+
+/// The parser, and what its options fill in; `command` is what the chosen subcommand does.
+class CommandLine {
+ public:
+  CommandLine();
+  int execute(int argc, char** argv);
+
+ private:
+  void add_run();
+  void add_runs();
+  void add_logs();
+  void add_checkpoint();
+  void add_completion();
+  CLI::App* add(CLI::App& parent, const char* name, const char* what, const char* examples);
+
+  CLI::App app_{"Lockstep: train one function on many workers.", "lockstep"};
+  std::function<int()> command_;
+  std::string path_, run_, shell_;
+  LogsOptions logs_;
+};
+
+CommandLine::CommandLine() {
+  app_.set_version_flag("--version", std::string("lockstep ") + kVersion, "Print the version and exit");
+  app_.set_help_flag("-h,--help", "Print this help and exit");
+  app_.require_subcommand(1);
+  app_.failure_message(failure_message);
+  app_.footer(
+      "Examples:\n"
+      "  lockstep run train.py --epochs 10    run a script\n"
+      "  lockstep runs                        all runs and how they stand\n"
+      "  lockstep logs digits-1 --rank 2 -f   what rank 2 prints, as it prints it\n"
+      "  lockstep checkpoint verify digits-1  are all its checkpoints whole?\n"
+      "\n"
+      "Runs lie in ~/lockstep_results, or where LOCKSTEP_STORAGE_PATH says.");
+  add_run();
+  add_runs();
+  add_logs();
+  add_checkpoint();
+  add_completion();
+}
+
+CLI::App* CommandLine::add(CLI::App& parent, const char* name, const char* what, const char* examples) {
+  CLI::App* command = parent.add_subcommand(name, what);
+  command->set_help_flag("-h,--help", "Print this help and exit");
+  command->footer(std::string("Examples:\n") + examples);
+  return command;
+}
+
+void CommandLine::add_run() {
+  CLI::App* run = add(app_, "run", "Run a Python script",
+                      "  lockstep run train.py\n"
+                      "  lockstep run train.py --epochs 10    everything after the script is the script's");
+  // The script's own options must reach it unread, so the script is no option of ours.
+  run->prefix_command();
+  run->formatter(std::make_shared<RunFormatter>());
+  run->callback([this, run] { command_ = [run] { return cli::run(run->remaining()); }; });
+}
+
+void CommandLine::add_runs() {
+  CLI::App* runs = add(app_, "runs", "List runs: their state, failures, checkpoints and last metrics",
+                       "  lockstep runs                  those in the default place\n"
+                       "  lockstep runs /scratch/runs    those in a directory\n"
+                       "  lockstep runs ./digits-1       one run");
+  runs->add_option("PATH", path_, "Directory that holds runs, or a run (default: ~/lockstep_results)")->type_name("");
+  runs->callback([this] { command_ = [this] { return cli::runs(path_); }; });
+}
+
+void CommandLine::add_logs() {
+  CLI::App* logs = add(app_, "logs", "Print what the workers of a run printed",
+                       "  lockstep logs digits-1              all ranks, one after the other\n"
+                       "  lockstep logs ./results/digits-1    a run by its directory\n"
+                       "  lockstep logs digits-1 --rank 0     one rank, as it is\n"
+                       "  lockstep logs digits-1 -f           go on until the run ends");
+  logs->add_option("RUN", logs_.run, "A run's directory, or its name")->required()->type_name("");
+  logs->add_option("--rank", logs_.rank, "Only this rank")->type_name("N")->check([](const std::string& text) {
+    const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    return is_number ? "" : "\"" + text + "\" is no rank; ranks are 0, 1, 2, ...";
+  });
+  logs->add_flag("-f,--follow", logs_.follow, "Go on printing until the run ends");
+  logs->callback([this] { command_ = [this] { return cli::logs(logs_); }; });
+}
+
+void CommandLine::add_checkpoint() {
+  CLI::App* checkpoint = add(app_, "checkpoint", "List or verify checkpoints",
+                             "  lockstep checkpoint list digits-1\n"
+                             "  lockstep checkpoint verify digits-1");
+  checkpoint->require_subcommand(1);
+  CLI::App* list = add(*checkpoint, "list", "List a run's checkpoints", "  lockstep checkpoint list digits-1");
+  list->add_option("RUN", run_, "A run's directory, or its name")->required()->type_name("");
+  list->callback([this] { command_ = [this] { return list_checkpoints(run_); }; });
+  CLI::App* verify = add(*checkpoint, "verify", "Check every file's size and hash; exit code 1 when one is wrong",
+                         "  lockstep checkpoint verify digits-1\n"
+                         "  lockstep checkpoint verify ./digits-1/checkpoint_000003");
+  verify->add_option("PATH", run_, "A run or a checkpoint: a directory, or a name")->required()->type_name("");
+  verify->callback([this] { command_ = [this] { return verify_checkpoints(run_); }; });
+}
+
+void CommandLine::add_completion() {
+  CLI::App* completion = add(app_, "completion", "Print a script that completes commands and run names in a shell",
+                             "  source <(lockstep completion bash)    in ~/.bashrc\n"
+                             "  source <(lockstep completion zsh)     in ~/.zshrc, after compinit\n"
+                             "  lockstep completion fish > ~/.config/fish/completions/lockstep.fish");
+  completion->add_option("SHELL", shell_, "bash, zsh or fish")
+      ->required()
+      ->type_name("")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->callback([this] { command_ = [this] { return cli::completion(shell_); }; });
+}
+
+int CommandLine::execute(int argc, char** argv) {
+  try {
+    app_.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app_.exit(error) == 0 ? 0 : kWrongUsage;
+  }
+  return command_();
+}
+
+}  // namespace
+}  // namespace lockstep::cli
+
+int main(int argc, char** argv) {
+  using namespace lockstep::cli;
+  try {
+    CommandLine command_line;
+    const int code = command_line.execute(argc, argv);
+    if (std::fflush(stdout) != 0) throw lockstep::StorageError("[output] standard output cannot be written");
+    return code;
+  } catch (const std::exception& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "lockstep: %s\n", printable(error.what()).c_str());
+    return kFailed;
+  }
+}

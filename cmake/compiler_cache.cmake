@@ -1,0 +1,9 @@
+# ccache, when it is there, told to see paths relative to the source tree: clones and build trees share its entries.
+
+find_program(LOCKSTEP_CCACHE ccache)
+mark_as_advanced(LOCKSTEP_CCACHE)
+
+if(LOCKSTEP_CCACHE AND (NOT CMAKE_CXX_COMPILER_LAUNCHER OR CMAKE_CXX_COMPILER_LAUNCHER MATCHES "(^|/)ccache$"))
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+                                  "${LOCKSTEP_CCACHE}")
+endif()

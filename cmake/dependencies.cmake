@@ -1,0 +1,20 @@
+# Third-party headers of the core. All are used header-only, so that what we ship needs no library but the C++ runtime.
+# Those of one place only are found there: CLI11 in cli/, GoogleTest in lockstep_test.cmake, pybind11 in python/.
+
+find_package(Threads REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_path(LOCKSTEP_ASIO_INCLUDE asio.hpp REQUIRED)
+find_path(LOCKSTEP_XXHASH_INCLUDE xxhash.h REQUIRED)
+find_path(LOCKSTEP_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED)
+mark_as_advanced(LOCKSTEP_ASIO_INCLUDE LOCKSTEP_XXHASH_INCLUDE LOCKSTEP_SPDLOG_INCLUDE)
+
+# What is inside BUILD_INTERFACE is our own build's business and not that of a program that links the installed libraries.
+add_library(lockstep_third_party INTERFACE)
+target_link_libraries(lockstep_third_party INTERFACE "$<BUILD_INTERFACE:nlohmann_json::nlohmann_json>" Threads::Threads)
+foreach(directory "${LOCKSTEP_ASIO_INCLUDE}" "${LOCKSTEP_XXHASH_INCLUDE}" "${LOCKSTEP_SPDLOG_INCLUDE}")
+  target_include_directories(lockstep_third_party SYSTEM INTERFACE "$<BUILD_INTERFACE:${directory}>")
+endforeach()
+# spdlog's own CMake package would link the shared libfmt.
+foreach(definition ASIO_STANDALONE ASIO_NO_DEPRECATED SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
+  target_compile_definitions(lockstep_third_party INTERFACE "$<BUILD_INTERFACE:${definition}=>")
+endforeach()

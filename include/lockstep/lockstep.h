@@ -1,0 +1,10 @@
+#pragma once
+
+#include <lockstep/callback.h>
+#include <lockstep/checkpoint.h>
+#include <lockstep/config.h>
+#include <lockstep/error.h>
+#include <lockstep/result.h>
+#include <lockstep/session.h>
+#include <lockstep/trainer.h>
+#include <lockstep/value.h>

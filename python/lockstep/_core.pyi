@@ -1,0 +1,81 @@
+"""The compiled core. Internal: the public names are those of ``lockstep``."""
+
+from collections.abc import Buffer, Sequence
+from typing import Any
+
+__version__: str
+
+def agent_path() -> str: ...
+def set_error_types(config: type, storage: type, engine: type, timeout: type, internal: type) -> None: ...
+def check_run_name(name: str) -> None: ...
+def node_resources() -> dict[str, float]: ...
+
+class Checkpoint:
+    """A handle on a directory or on files in memory; see include/lockstep/checkpoint.h."""
+
+    @staticmethod
+    def from_directory(path: str) -> Checkpoint: ...
+    @staticmethod
+    def from_bytes(data: bytes) -> Checkpoint: ...
+    @staticmethod
+    def from_parts(parts: DictParts) -> Checkpoint: ...
+    @property
+    def path(self) -> str | None: ...
+    def files(self) -> list[str]: ...
+    def read(self, file: str) -> bytes: ...
+    def tensors(self) -> list[tuple[str, str, tuple[int, ...], memoryview]]:
+        """(name, safetensors dtype word, shape, read-only bytes)."""
+    def metadata(self) -> dict[str, Any] | None: ...
+    def verify(self) -> None: ...
+    def to_bytes(self) -> bytes: ...
+    def to_directory(self, path: str) -> None: ...
+
+class DictParts:
+    """A dict checkpoint taken apart by Python; borrows the buffers until it is reported or made into a Checkpoint."""
+
+    def __init__(
+        self,
+        data: str,
+        tensors: Sequence[tuple[str, str, Sequence[int], Buffer]],
+        objects: bytes | None,
+    ) -> None: ...
+
+class WorkerSession:
+    """One per worker process; see src/worker/worker_session.h."""
+
+    def __init__(self, fd: int) -> None:
+        """Reads the first message. Starts no thread."""
+    @property
+    def begin(self) -> dict[str, Any]:
+        """The fields of Begin (env, python_path, cwd, ranks, names, extra), without checkpoint contents."""
+    def start(self) -> None:
+        """Starts the threads and tells the driver that the function is about to run."""
+    def report(self, metrics: dict[str, Any], checkpoint: DictParts | Checkpoint | None) -> None: ...
+    def checkpoint(self) -> Checkpoint | None: ...
+    def meet(self, value: bytes, timeout: float) -> bytes: ...
+    def finish(self, value: bytes) -> None: ...
+    def fail(self, failure: dict[str, Any]) -> None: ...
+    @property
+    def stopping(self) -> bool: ...
+
+class RunOutcome:
+    """What run() came to; from_path() reads the same from a run directory."""
+
+    path: str
+    state: str
+    metrics: dict[str, Any]
+    checkpoint: Checkpoint | None
+    best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]]
+    failures: list[dict[str, Any]]
+    error: str
+
+def read_run(path: str) -> RunOutcome: ...
+def can_restore(path: str) -> bool: ...
+def run(
+    options: dict[str, Any],
+    payload: bytes,
+    callbacks: list[Any],
+    resume_from: Checkpoint | None,
+    handle_signals: bool,
+) -> RunOutcome:
+    """Runs to the end, the GIL released. A failed or interrupted run is an outcome like any other."""

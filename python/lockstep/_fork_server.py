@@ -1,0 +1,186 @@
+"""The warm process that workers are forked from: ``python -m lockstep._fork_server MODULE...``.
+
+The agent starts it (``src/agent/fork_server.h`` has the protocol), it imports the modules once, and then forks one worker per request.
+A module whose name ends with ``?`` may be missing. It never starts a thread: a child of a process with threads can hang.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_DEFAULT_MODULES = ("cloudpickle", "numpy?")
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_MAX_PACKET = 64 << 10
+
+
+def main(modules: Sequence[str]) -> NoReturn:
+    """Serves the agent at the other end of the socket that the environment names, until it closes the socket."""
+    agent = socket.socket(fileno=int(os.environ.pop("LOCKSTEP_FORK_SERVER_FD")))
+    agent.set_inheritable(False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _prctl(_PR_SET_NAME, b"lockstep-forks")
+    try:
+        _import(modules or _DEFAULT_MODULES)
+    except BaseException:
+        agent.send(b"failed\n" + traceback.format_exc().encode(errors="replace")[: _MAX_PACKET - 16])
+        os._exit(1)
+    _warn_of_threads()
+    # From here on the agent's end is seen at the socket, and then the workers' families are ended too.
+    _prctl(_PR_SET_PDEATHSIG, 0)
+    gc.collect()
+    gc.freeze()
+    _flush()
+    agent.send(b"ready")
+    _serve(agent)
+
+
+def _import(modules: Sequence[str]) -> None:
+    # With more than one thread, libraries start pools at import or at their first operation, and forked children hang in them.
+    # Workers set their own numbers.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    for module in modules:
+        try:
+            importlib.import_module(module.removesuffix("?"))
+        except ImportError:
+            if not module.endswith("?"):
+                raise
+    importlib.import_module("lockstep._worker")
+
+
+def _warn_of_threads() -> None:
+    threads = len(os.listdir("/proc/self/task"))
+    if threads > 1:
+        sys.stderr.write(
+            f"lockstep: warning: importing modules started {threads - 1} threads; forked workers may hang\n"
+        )
+
+
+def _serve(agent: socket.socket) -> NoReturn:
+    workers: dict[int, int] = {}  # pid by pidfd
+    events = select.poll()
+    events.register(agent, select.POLLIN)
+    while True:
+        for fd, _ in events.poll():
+            if fd != agent.fileno():
+                events.unregister(fd)
+                _report_exit(agent, fd, workers.pop(fd))
+                continue
+            packet, fds = _receive(agent)
+            if not packet:
+                _end(workers)
+            rank = int(packet.split()[1])
+            try:
+                pidfd = _fork(agent, workers, fds)
+            except OSError as error:
+                agent.send(f"refused {rank} {error}".encode())
+                continue
+            finally:
+                for passed in fds:
+                    os.close(passed)
+            events.register(pidfd, select.POLLIN)
+            socket.send_fds(agent, [f"started {rank} {workers[pidfd]}".encode()], [pidfd])
+
+
+def _receive(agent: socket.socket) -> tuple[bytes, Sequence[int]]:
+    # Not socket.recv_fds: it drops the flags that it is given.
+    packet, control, _, _ = agent.recvmsg(_MAX_PACKET, socket.CMSG_SPACE(4 * 4), socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for _, _, data in control:
+        fds.frombytes(data)
+    return packet, fds
+
+
+def _fork(agent: socket.socket, workers: dict[int, int], fds: Sequence[int]) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become_worker(parent, agent, workers, *fds)
+        finally:
+            os._exit(1)
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+    workers[pidfd] = pid
+    return pidfd
+
+
+def _become_worker(
+    parent: int, agent: socket.socket, siblings: dict[int, int], channel: int, payload: int, log: int, stacks: int
+) -> NoReturn:
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    try:
+        os.close(log)
+        os.setsid()
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        agent.close()
+        for pidfd in siblings:
+            os.close(pidfd)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # Python's own generator is seeded anew after a fork; numpy's would be the same on every rank.
+        if "numpy.random" in sys.modules:
+            sys.modules["numpy.random"].seed()
+        from lockstep import _worker
+
+        _worker.main(channel, payload, stacks)
+    except BaseException:
+        traceback.print_exc()
+        _flush()
+        os._exit(1)
+
+
+def _report_exit(agent: socket.socket, pidfd: int, pid: int) -> None:
+    end = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+    os.close(pidfd)
+    assert end is not None
+    code, number = (end.si_status, 0) if end.si_code == os.CLD_EXITED else (0, end.si_status)
+    # When the agent is gone, the end of its socket tells.
+    with contextlib.suppress(OSError):
+        agent.send(f"exited {pid} {code} {number}".encode())
+
+
+def _end(workers: dict[int, int]) -> NoReturn:
+    for pid in workers.values():
+        # Every worker leads a process group of its own, and is not reaped yet.
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+    os._exit(0)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+def _prctl(option: int, value: int | bytes) -> None:
+    zero = ctypes.c_ulong(0)
+    ctypes.CDLL(None).prctl(option, value if isinstance(value, bytes) else ctypes.c_ulong(value), zero, zero, zero)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

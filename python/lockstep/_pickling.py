@@ -1,0 +1,194 @@
+"""The training function and its configuration, as the bytes that reach every worker and lie in ``function.pkl``.
+
+The bytes are two pickles behind each other (8 bytes of length, the function's, the configuration's), so that
+``restore()`` can replace one of them without opening the other.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from lockstep.errors import ConfigError, SerializationError
+
+_LENGTH = struct.Struct("<Q")
+_MAX_SEARCH_DEPTH = 8
+
+
+def dump(function: Callable[..., Any], config: Any) -> bytes:
+    """Both, each pickled once. Raises SerializationError naming the variable or key that cannot be."""
+    return pack(dump_function(function), dump_config(config))
+
+
+def dump_function(function: Callable[..., Any]) -> bytes:
+    """The function alone."""
+    return _dump(
+        function,
+        "the training function",
+        "make it inside the function, or pass what it is made from in train_loop_config",
+    )
+
+
+def dump_config(config: Any) -> bytes:
+    """The configuration alone."""
+    return _dump(config, "train_loop_config", "pass something plain and make it inside the training function")
+
+
+def pack(function: bytes, config: bytes) -> bytes:
+    """One string of bytes from the two pickles."""
+    return _LENGTH.pack(len(function)) + function + config
+
+
+def unpack(payload: bytes | memoryview) -> tuple[memoryview, memoryview]:
+    """The inverse of pack(). Opens neither pickle."""
+    view = memoryview(payload)
+    if len(view) < _LENGTH.size or len(view) - _LENGTH.size < _LENGTH.unpack_from(view)[0]:
+        raise ConfigError(
+            f"[trainer] the pickled training function is broken: {len(view)} bytes; pass train_loop_per_worker"
+        )
+    end = _LENGTH.size + _LENGTH.unpack_from(view)[0]
+    return view[_LENGTH.size : end], view[end:]
+
+
+def load(payload: bytes | memoryview) -> tuple[Callable[..., Any], Any]:
+    """Function and configuration. Only in a worker: unpickling runs code."""
+    import pickle
+
+    function, config = unpack(payload)
+    return pickle.loads(function), pickle.loads(config)
+
+
+def check_signature(function: Any) -> None:
+    """Raises ConfigError unless `function` can be called with no argument or with the configuration alone."""
+    if not callable(function):
+        raise ConfigError(f"[trainer] train_loop_per_worker is {function!r}; it must be a function")
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    for is_wrong, what in (
+        (inspect.iscoroutinefunction, "a coroutine function; call asyncio.run() inside a plain one"),
+        (inspect.isgeneratorfunction, "a generator function (it has a yield); calling it would run nothing of it"),
+        (inspect.isasyncgenfunction, "an async generator function; calling it would run nothing of it"),
+    ):
+        if is_wrong(inner):
+            raise ConfigError(f"[trainer] train_loop_per_worker {_name(function)} is {what}")
+    required = [parameter for parameter in _parameters(function) if _is_required(parameter)]
+    names = ", ".join(parameter.name for parameter in required)
+    if len(required) > 1:
+        raise ConfigError(
+            f"[trainer] train_loop_per_worker {_name(function)} has {len(required)} parameters without a default "
+            f"({names}); it may have none or one, which gets train_loop_config"
+        )
+    if required and required[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise ConfigError(
+            f"[trainer] train_loop_per_worker {_name(function)} has the keyword-only parameter {names} without "
+            "a default; the one that gets train_loop_config must be positional"
+        )
+
+
+def call(function: Callable[..., Any], config: Any) -> Any:
+    """Runs a training function: with the configuration if it has a parameter for it.
+
+    A parameter with a default gets it only when there is a configuration.
+    """
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    first = next((p for p in _parameters(function) if p.kind in positional), None)
+    if first is None or (config is None and not _is_required(first)):
+        return function()
+    return function({} if config is None else config)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"[trainer] the parameters of train_loop_per_worker {_name(function)} cannot be read ({error}); "
+            "wrap it in a def"
+        ) from error
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    variable = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and not variable
+
+
+def _dump(value: Any, what: str, advice: str) -> bytes:
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:
+        path, culprit, cause = _culprit(value, what, error, set())
+        raise SerializationError(
+            f"[trainer] {path}, a {_type_name(culprit)}, cannot be sent to the workers: {cause}; {advice}"
+        ) from error
+
+
+def _culprit(value: Any, path: str, error: Exception, seen: set[int]) -> tuple[str, Any, Exception]:
+    """The smallest part of `value` that cannot be pickled: how it is reached, itself, and why not."""
+    import cloudpickle
+
+    seen.add(id(value))
+    if len(seen) <= 1000 and path.count(", ") < _MAX_SEARCH_DEPTH:
+        for name, part in _parts(value):
+            if id(part) in seen or isinstance(part, ModuleType):
+                continue
+            try:
+                cloudpickle.dumps(part)
+            except Exception as cause:
+                inside = f"{path}{name}" if name.startswith("[") else f"{path}, {name}"
+                return _culprit(part, inside, cause, seen)
+    return path, value, error
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What pickling `value` would pickle, each with the words that say where it is."""
+    if isinstance(value, Mapping):
+        yield from ((f"[{key!r}]", item) for key, item in value.items())
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from ((f"[{index}]", item) for index, item in enumerate(value))
+    elif isinstance(value, functools.partial):
+        yield "its function", value.func
+        yield from ((f"its argument {index}", item) for index, item in enumerate(value.args))
+        yield from ((f"its argument {name!r}", item) for name, item in value.keywords.items())
+    elif isinstance(value, MethodType):
+        yield "the object it is bound to", value.__self__
+    elif isinstance(value, FunctionType):
+        yield from _function_parts(value)
+    else:
+        yield from ((f"attribute {name!r}", item) for name, item in getattr(value, "__dict__", {}).items())
+
+
+def _function_parts(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield f"closure variable {name!r}", cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    for name in sorted(_global_names(function.__code__)):
+        if name in function.__globals__:
+            yield f"global variable {name!r}", function.__globals__[name]
+    yield from ((f"default value {index}", item) for index, item in enumerate(function.__defaults__ or ()))
+    yield from ((f"default of {name!r}", item) for name, item in (function.__kwdefaults__ or {}).items())
+
+
+def _global_names(code: CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _global_names(constant)
+    return names
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__qualname__", None) or repr(function))
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,206 @@
+"""One worker process, from the moment it was forked until it ends."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import mmap
+import os
+import signal
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Mapping
+from io import TextIOWrapper
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
+
+from lockstep import _core, _pickling, session
+from lockstep.errors import LockstepError, StorageError
+
+
+class _PayloadError(LockstepError):
+    """The training function could not be loaded; the cause is what went wrong."""
+
+
+def main(socket_fd: int, payload_fd: int, stacks_fd: int) -> NoReturn:
+    """Runs the training function and ends the process.
+
+    The descriptors come from the agent: messages, the pickled function, a place for stacks.
+    """
+    code = 1
+    try:
+        _forget_parent()
+        core = _core.WorkerSession(socket_fd)
+        code = _run(core, payload_fd, stacks_fd)
+    except BaseException:
+        # The top of the process: the agent has the exit code, the log has the rest.
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _run(core: _core.WorkerSession, payload_fd: int, stacks_fd: int) -> int:
+    def interrupted(number: int, frame: FrameType | None) -> NoReturn:
+        core.set_stopping()
+        raise KeyboardInterrupt
+
+    try:
+        signal.signal(signal.SIGINT, interrupted)
+        _enter(core.begin, stacks_fd)
+        function, config = _load(payload_fd)
+        session._session = session._Session(core)
+        core.start()
+        try:
+            _pickling.call(function, config)
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                raise
+        # All that the user's code still does comes before the last message: after it the run may be over.
+        _end_python()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        core.finish(b"")
+        return 0
+    except KeyboardInterrupt as error:
+        if not core.stopping:
+            return _fail(core, error)
+        # What was reported comes first: the run waits for this process only so long.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _flush()
+        core.finish(b"")
+        _end_python()
+        return 0
+    except BaseException as error:
+        return _fail(core, error)
+
+
+def _fail(core: _core.WorkerSession, error: BaseException) -> int:
+    failure = describe(error)
+    sys.stderr.write(failure["traceback"])
+    _flush()
+    core.fail(failure)
+    _end_python()
+    code = error.code if isinstance(error, SystemExit) else 1
+    return code if isinstance(code, int) and 0 < code < 256 else 1
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """The fields of a Failure that a worker can know."""
+    if isinstance(error, _PayloadError) and error.__cause__ is not None:
+        message, error = str(error), error.__cause__
+    else:
+        message = str(error)
+    if isinstance(error, SystemExit):
+        kind, name, message = "exit", "", f"the training function called sys.exit({error.code!r})"
+    else:
+        kind = "storage" if isinstance(error, StorageError) else "exception"
+        name = _type_name(type(error))
+    first_line, *more = message.strip().splitlines() or [""]
+    return {
+        "kind": kind,
+        "type": name,
+        "message": first_line + (" ..." if more else ""),
+        "traceback": "".join(traceback.format_exception(type(error), error, _users_frames(error.__traceback__))),
+    }
+
+
+def _enter(begin: Mapping[str, Any], stacks_fd: int) -> None:
+    """Makes the process look like the one that called fit()."""
+    # New ones: the fork server's believe that they write where it did, to a file perhaps.
+    sys.stdout = sys.__stdout__ = _stream(1)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _stream(2)  # type: ignore[misc]
+    faulthandler.enable(file=sys.stderr, all_threads=True)
+    _core.install_native_stacks(stacks_fd)
+    # Chaining to the default action would kill the process; None is a handler that Python did not install.
+    chained = signal.getsignal(signal.SIGUSR2) is None
+    faulthandler.register(signal.SIGUSR2, file=stacks_fd, all_threads=True, chain=chained)
+    _set_environment(begin["env"])
+    os.chdir(begin["cwd"])
+    sys.path[:] = begin["python_path"]
+    sys.path_importer_cache.clear()
+    _set_blas_threads()
+
+
+def _stream(fd: int) -> TextIOWrapper:
+    return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _set_environment(wanted: Mapping[str, str]) -> None:
+    for name in [name for name in os.environ if name not in wanted]:
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+def _load(payload_fd: int) -> tuple[Callable[..., Any], Any]:
+    # Private: a sealed memory file cannot be mapped shared on older kernels.
+    payload = mmap.mmap(payload_fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+    os.close(payload_fd)
+    try:
+        return _pickling.load(memoryview(payload))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        advice = "workers import with the sys.path of the process that called fit()"
+        raise _PayloadError(f"the training function cannot be loaded on the worker: {error}; {advice}") from error
+
+
+def _forget_parent() -> None:
+    """Drops what modules registered for the end of the fork server; registers what is due at the end of this one."""
+    atexit._clear()
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+    logging = sys.modules.get("logging")
+    if logging is not None:
+        atexit.register(logging.shutdown)
+    multiprocessing = sys.modules.get("multiprocessing.util")
+    if multiprocessing is not None:
+        multiprocessing._finalizer_registry.clear()
+        atexit.register(multiprocessing._exit_function)
+
+
+def _end_python() -> None:
+    """What the interpreter does at its end, as far as users notice: joins threads, runs atexit functions, flushes."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    _flush()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+
+
+def _set_blas_threads() -> None:
+    """Tells numpy's OpenBLAS how many threads to use; the fork server imported it with one. Best effort."""
+    threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS", "")
+    if "numpy" not in sys.modules or not threads.isdecimal() or int(threads) <= 1:
+        return
+    import ctypes
+
+    with open("/proc/self/maps") as maps:
+        libraries = {line.split(maxsplit=5)[5].strip() for line in maps if "openblas" in line}
+    for path in libraries:
+        with contextlib.suppress(OSError):
+            library = ctypes.CDLL(path)
+            names = (f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", ""))
+            for function in filter(None, (getattr(library, name, None) for name in names)):
+                function(int(threads))
+
+
+def _users_frames(frames: TracebackType | None) -> TracebackType | None:
+    """The traceback from where the user's code begins."""
+    found = frames
+    while found is not None and found.tb_frame.f_code.co_filename in (__file__, _pickling.__file__):
+        found = found.tb_next
+    return found or frames
+
+
+def _type_name(kind: type) -> str:
+    local = kind.__module__ in ("builtins", "__main__")
+    return kind.__qualname__ if local else f"{kind.__module__}.{kind.__qualname__}"

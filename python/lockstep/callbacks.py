@@ -1,0 +1,217 @@
+"""Hooks into a run, called in the process that called ``fit()``. For example::
+
+from lockstep import Callback, RunConfig
+
+class Printer(Callback):
+    def on_result(self, metrics):
+        print(metrics["training_iteration"], metrics["loss"])
+
+RunConfig(callbacks=[Printer()])
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.checkpoint import Checkpoint
+    from lockstep.errors import Failure
+    from lockstep.result import Result
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """The run, as a callback sees it at its start."""
+
+    name: str
+    path: Path
+    trial_id: str
+    experiment_id: str
+    config: dict[str, Any]
+    world_size: int
+    trainer: str = ""
+    hostname: str = ""
+    node_ip: str = ""
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> RunInfo:
+        """What the core tells; it knows neither ``Path`` nor this class."""
+        return cls(
+            name=fields["name"],
+            path=Path(fields["path"]),
+            trial_id=fields["trial_id"],
+            experiment_id=fields["experiment_id"],
+            config=fields["config"] or {},
+            world_size=fields["world_size"],
+            trainer=fields.get("trainer", ""),
+            hostname=fields.get("hostname") or os.uname().nodename,
+            node_ip=fields.get("node_ip") or "127.0.0.1",
+        )
+
+
+class Callback:
+    """Override what you need: every body is empty. Called one at a time, in the thread that called ``fit()``.
+
+    A callback may take its time, workers go on meanwhile. One that raises ends the run with an error that names it.
+    """
+
+    def on_start(self, run: RunInfo) -> None:
+        """The run directory is there; no worker runs yet."""
+
+    def on_attempt_started(self, attempt: int) -> None:
+        """Every attempt, the first (0) too, once all its workers run."""
+
+    def on_result(self, metrics: dict[str, Any]) -> None:
+        """Rank 0 reported: its metrics with the autofilled keys."""
+
+    def on_report(self, results: list[dict[str, Any] | None]) -> None:
+        """All ranks made their n-th report of the attempt: metrics by rank, None for a rank that ended without it."""
+
+    def on_checkpoint(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+        """A checkpoint was committed."""
+
+    def on_attempt_failed(self, failures: list[Failure], again: bool) -> None:
+        """An attempt ended badly, the first failing rank first; `again` tells whether another one follows."""
+
+    def on_end(self, result: Result) -> None:
+        """The run is over, well or badly (``result.error``)."""
+
+
+@dataclass
+class Trial:
+    """The run, in the words of a logger: a run is an experiment of one trial."""
+
+    trial_id: str
+    config: dict[str, Any]
+    logdir: str
+    trainable_name: str
+    experiment_tag: str = "0"
+    status: str = "PENDING"
+    """PENDING, RUNNING, TERMINATED or ERROR."""
+    last_result: dict[str, Any] = field(default_factory=dict)
+    """The newest result; while ``log_trial_result`` runs, the one before."""
+    checkpoint: Checkpoint | None = None
+    """The newest committed one."""
+    evaluated_params: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def local_path(self) -> str:
+        """The same as logdir."""
+        return self.logdir
+
+    def __str__(self) -> str:
+        return f"{self.trainable_name}_{self.trial_id}"
+
+
+class LoggerCallback(Callback):
+    """A callback in the shape of Ray Tune's loggers. ``__init__`` may be overridden without calling this one's::
+
+    class LoggingCallback(LoggerCallback):
+        def __init__(self):
+            self.results = []
+
+        def log_trial_result(self, iteration, trial, result):
+            self.results.append(result)
+    """
+
+    _trial: Trial
+
+    def log_trial_start(self, trial: Trial) -> None:
+        """The run starts."""
+
+    def log_trial_restore(self, trial: Trial) -> None:
+        """The workers were started again after a failure."""
+
+    def log_trial_save(self, trial: Trial) -> None:
+        """``trial.checkpoint`` was committed."""
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """Rank 0 reported; `iteration` is the result's ``training_iteration``."""
+
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
+        """The run is over."""
+
+    def on_start(self, run: RunInfo) -> None:
+        now = time.time()
+        self._trial = Trial(run.trial_id, run.config, str(run.path), run.trainer or run.name, status="RUNNING")
+        self._trial.last_result = {
+            "trial_id": run.trial_id,
+            "experiment_id": run.experiment_id,
+            "date": time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now)),
+            "timestamp": int(now),
+            "pid": os.getpid(),
+            "hostname": run.hostname,
+            "node_ip": run.node_ip,
+            "config": run.config,
+        }
+        self.log_trial_start(self._trial)
+
+    def on_attempt_started(self, attempt: int) -> None:
+        if attempt > 0:
+            self.log_trial_restore(self._trial)
+
+    def on_result(self, metrics: dict[str, Any]) -> None:
+        self.log_trial_result(int(metrics.get("training_iteration") or 0), self._trial, metrics)
+        self._trial.last_result = metrics
+
+    def on_checkpoint(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+        self._trial.checkpoint = checkpoint
+        self.log_trial_save(self._trial)
+
+    def on_end(self, result: Result) -> None:
+        failed = result.error is not None
+        self._trial.status = "ERROR" if failed else "TERMINATED"
+        self.log_trial_end(self._trial, failed=failed)
+
+
+class CallbackAdapter:
+    """What the core calls for one callback: gives it Lockstep's own types and remembers what it raised."""
+
+    def __init__(self, callback: Callback) -> None:
+        self._callback = callback
+        self.raised: BaseException | None = None
+        self.name = type(callback).__name__
+
+    def wants_all_ranks(self) -> bool:
+        """Whether the metrics of all ranks are needed; otherwise the core does not decode them."""
+        return type(self._callback).on_report is not Callback.on_report
+
+    def on_start(self, run: Mapping[str, Any]) -> None:
+        self._call("on_start", RunInfo.from_dict(run))
+
+    def on_attempt_started(self, attempt: int) -> None:
+        self._call("on_attempt_started", attempt)
+
+    def on_result(self, metrics: dict[str, Any]) -> None:
+        self._call("on_result", metrics)
+
+    def on_report(self, results: list[dict[str, Any] | None]) -> None:
+        self._call("on_report", results)
+
+    def on_checkpoint(self, checkpoint: Any, metrics: dict[str, Any]) -> None:
+        from lockstep.checkpoint import Checkpoint
+
+        self._call("on_checkpoint", Checkpoint._from_handle(checkpoint), metrics)
+
+    def on_attempt_failed(self, failures: Sequence[Mapping[str, Any]], again: bool) -> None:
+        from lockstep.errors import Failure
+
+        self._call("on_attempt_failed", [Failure.from_dict(fields) for fields in failures], again)
+
+    def on_end(self, outcome: Any) -> None:
+        from lockstep.result import Result
+
+        self._call("on_end", Result._from_outcome(outcome))
+
+    def _call(self, hook: str, *arguments: Any) -> None:
+        try:
+            getattr(self._callback, hook)(*arguments)
+        except BaseException as error:
+            if self.raised is None:
+                self.raised = error
+            raise

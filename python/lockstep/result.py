@@ -1,0 +1,234 @@
+"""What a run came to."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lockstep import _core
+from lockstep.checkpoint import Checkpoint
+from lockstep.config import local_path
+from lockstep.errors import (
+    ConfigError,
+    Failure,
+    LockstepError,
+    TrainingFailedError,
+    cause_of,
+    failure_message,
+    last_attempt,
+)
+
+if TYPE_CHECKING:
+    import pandas
+
+AUTOFILLED_KEYS = frozenset(
+    {
+        "training_iteration",
+        "time_this_iter_s",
+        "time_total_s",
+        "time_since_restore",
+        "iterations_since_restore",
+        "timestamp",
+        "date",
+        "pid",
+        "hostname",
+        "node_ip",
+        "trial_id",
+        "experiment_id",
+        "experiment_tag",
+        "config",
+        "done",
+        "episodes_total",
+        "timesteps_total",
+        "timesteps_since_restore",
+        "warmup_time",
+        "_timestamp",
+        "_time_this_iter_s",
+        "_training_iteration",
+        "_date",
+        "_hostname",
+        "_node_ip",
+        "_pid",
+        "_time_total_s",
+    }
+)
+"""What the driver adds to reported metrics."""
+
+
+class Metrics(dict[str, Any]):
+    """A dict whose KeyError names the keys there are."""
+
+    def __missing__(self, key: str) -> Any:
+        reported = [name for name in self if name not in AUTOFILLED_KEYS]
+        names = ", ".join(map(repr, reported)) or "nothing"
+        raise KeyError(f"{key!r} was not reported; reported: {names}; there are also the autofilled keys")
+
+
+class Result:
+    """What a run came to. Everything in it can be read again from the run directory::
+
+    result = trainer.fit()
+    result.metrics["loss"]                      # of rank 0's last report
+    result.checkpoint.to_dict()                 # the latest
+    result.get_best_checkpoint("loss", "min")
+    result.metrics_dataframe                    # of all reports; needs pandas
+    Result.from_path(result.path)
+    """
+
+    metrics: Metrics
+    """Rank 0's last report, with the autofilled keys."""
+    checkpoint: Checkpoint | None
+    """The latest."""
+    best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]]
+    """Those that CheckpointConfig keeps, with their metrics: worst first, best last."""
+    error: Exception | None
+    """Why the run failed; None if it did not."""
+    failures: list[Failure]
+    """Of all attempts, also of a run that ended well."""
+    path: Path
+    """The run directory."""
+    state: str
+    """finished, failed, interrupted, running or died."""
+
+    def __init__(
+        self,
+        *,
+        path: str | os.PathLike[str],
+        state: str = "finished",
+        metrics: Mapping[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
+        best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None,
+        failures: list[Failure] | None = None,
+        error: Exception | None = None,
+        config: dict[str, Any] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.state = state
+        self.metrics = Metrics(metrics or {})
+        self.checkpoint = checkpoint
+        self.best_checkpoints = list(best_checkpoints or [])
+        self.failures = list(failures or [])
+        self.error = error
+        if config is not None:
+            self.config = config
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str]) -> Result:
+        """Reads a run directory. Raises StorageError when it is none."""
+        return cls._from_outcome(_core.read_run(local_path(path, "[result] path")))
+
+    @property
+    def log_dir(self) -> Path:
+        """The same as ``path``."""
+        return self.path
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """``train_loop_config``; read from ``params.json`` it has the repr of what JSON cannot hold."""
+        try:
+            config = json.loads((self.path / "params.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return config if isinstance(config, dict) else {}
+
+    @property
+    def best_checkpoint(self) -> Checkpoint | None:
+        """The best by CheckpointConfig's score; without one the latest."""
+        return self.best_checkpoints[-1][0] if self.best_checkpoints else self.checkpoint
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
+        """The kept checkpoint whose metrics have the highest (mode "max") or lowest ("min") `metric`; ties: the later.
+
+        A nested metric is named with slashes: ``"validation/loss"``.
+        """
+        if mode not in ("max", "min"):
+            raise ConfigError(f"[result] mode is {mode!r}; it must be 'max' or 'min'")
+        if not self.best_checkpoints:
+            raise LockstepError(f"[result] the run at {self.path} has no checkpoint")
+        sign = 1 if mode == "max" else -1
+        best: tuple[float, int, Checkpoint] | None = None
+        for checkpoint, metrics in self.best_checkpoints:
+            value = _number(metrics, metric)
+            if value is None:
+                continue
+            score = (sign * value, int(checkpoint.metadata.get("seq", 0)))
+            if best is None or score > best[:2]:
+                best = (*score, checkpoint)
+        if best is None:
+            names = sorted(
+                {key for _, metrics in self.best_checkpoints for key in metrics if key not in AUTOFILLED_KEYS}
+            )
+            raise ConfigError(
+                f"[result] no checkpoint has the metric {metric!r} as a number; there are {', '.join(names)}"
+            )
+        return best[2]
+
+    @cached_property
+    def metrics_dataframe(self) -> pandas.DataFrame:
+        """Every report of rank 0, one a row; nested keys are joined by slashes. Needs pandas."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("metrics_dataframe needs pandas: pip install pandas (or read result.json)") from error
+        rows = []
+        for line in _lines(self.path / "result.json"):
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:  # a driver that was killed may leave half a line
+                continue
+        return pandas.json_normalize(rows, sep="/") if rows else pandas.DataFrame()
+
+    def __repr__(self) -> str:
+        reported = {key: value for key, value in self.metrics.items() if key not in AUTOFILLED_KEYS}
+        lines = [f"state={self.state!r}", f"metrics={reported!r}", f"path={str(self.path)!r}"]
+        lines.append(f"checkpoint={self.checkpoint!r}")
+        if self.error is not None:
+            lines.append(f"error={type(self.error).__name__}({str(self.error).splitlines()[0]!r})")
+        return "Result(\n  " + ",\n  ".join(lines) + ",\n)"
+
+    @classmethod
+    def _from_outcome(
+        cls, outcome: _core.RunOutcome, config: dict[str, Any] | None = None, trainer: str = "DataParallelTrainer"
+    ) -> Result:
+        """From what the core returns; a failed run's ``error`` is made here."""
+        result = cls(
+            path=outcome.path,
+            state=outcome.state,
+            metrics=outcome.metrics,
+            checkpoint=None if outcome.checkpoint is None else Checkpoint._from_handle(outcome.checkpoint),
+            best_checkpoints=[
+                (Checkpoint._from_handle(kept), Metrics(metrics)) for kept, metrics in outcome.best_checkpoints
+            ],
+            failures=[Failure.from_dict(failure) for failure in outcome.failures],
+            config=config,
+        )
+        if result.state == "failed":
+            message = failure_message(result.failures, str(result.path), trainer, outcome.error)
+            last = last_attempt(result.failures)
+            result.error = TrainingFailedError(message, result, last)
+            result.error.__cause__ = cause_of(last[0]) if last else None
+        return result
+
+
+def _number(metrics: Mapping[str, Any], name: str) -> float | None:
+    """The number under `name`, or at that path of nested dicts; None for anything else, NaN too."""
+    found: Any = metrics
+    for key in [name] if name in metrics else name.split("/"):
+        if not isinstance(found, Mapping) or key not in found:
+            return None
+        found = found[key]
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or math.isnan(found):
+        return None
+    return float(found)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,71 @@
+"""The older function API. The same as ``lockstep.session``, in the words of Ray Train 1.x and RaySGD::
+
+from lockstep import train
+
+def train_func():
+    start = (train.load_checkpoint() or {"epoch": -1})["epoch"] + 1
+    for epoch in range(start, 3):
+        train.save_checkpoint(epoch=epoch)
+        train.report(epoch=epoch, rank=train.world_rank())
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep import session
+from lockstep.checkpoint import Checkpoint
+from lockstep.session import get_checkpoint
+
+__all__ = [
+    "get_checkpoint",
+    "load_checkpoint",
+    "local_rank",
+    "local_world_size",
+    "node_rank",
+    "report",
+    "save_checkpoint",
+    "world_rank",
+    "world_size",
+]
+
+
+def report(**metrics: Any) -> None:
+    """Hands metrics to the driver; see session.report()."""
+    session.report(metrics)
+
+
+def save_checkpoint(**values: Any) -> None:
+    """Saves a checkpoint of the given values: a report of its own, without metrics."""
+    session.report({}, checkpoint=Checkpoint.from_dict(values))
+
+
+def load_checkpoint() -> dict[Any, Any] | None:
+    """The dict of the newest checkpoint, or None on a fresh start."""
+    checkpoint = session.get_checkpoint()
+    return None if checkpoint is None else checkpoint.to_dict()
+
+
+def world_size() -> int:
+    """How many workers there are."""
+    return session.get_world_size()
+
+
+def world_rank() -> int:
+    """This worker's number among all, from 0."""
+    return session.get_world_rank()
+
+
+def local_rank() -> int:
+    """This worker's number on its node, from 0."""
+    return session.get_local_rank()
+
+
+def local_world_size() -> int:
+    """How many workers run on this worker's node."""
+    return session.get_local_world_size()
+
+
+def node_rank() -> int:
+    """The number of this worker's node, from 0."""
+    return session.get_node_rank()

@@ -1,0 +1,248 @@
+"""Runs a Python function on many workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lockstep import _core, _pickling
+from lockstep.callbacks import CallbackAdapter
+from lockstep.checkpoint import Checkpoint
+from lockstep.config import CheckpointConfig, RunConfig, ScalingConfig, local_path, plain
+from lockstep.errors import ConfigError, EngineError, StorageError, TrainingInterrupted
+from lockstep.result import Result
+
+
+class DataParallelTrainer:
+    """Runs a function on ``scaling_config.num_workers`` workers at once::
+
+        from lockstep import DataParallelTrainer, ScalingConfig, session
+
+        def train_func(config):
+            for epoch in range(config["num_epochs"]):
+                session.report({"epoch": epoch, "rank": session.get_world_rank()})
+
+        trainer = DataParallelTrainer(
+            train_func, train_loop_config={"num_epochs": 3}, scaling_config=ScalingConfig(num_workers=4)
+        )
+        result = trainer.fit()
+
+    The function takes the configuration, or nothing. It is pickled when ``fit()`` is called, with what it refers to.
+    When a worker fails, all are started again (``FailureConfig``) and find the newest checkpoint with
+    ``session.get_checkpoint()``.
+    """
+
+    _preload: ClassVar[tuple[str, ...]] = ("cloudpickle", "numpy?")
+    """Modules that workers find imported; "?" marks those that may be missing. For subclasses to extend."""
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        *,
+        train_loop_config: dict[str, Any] | None = None,
+        backend_config: Any = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        _pickling.check_signature(train_loop_per_worker)
+        self._set_up(train_loop_per_worker, train_loop_config, scaling_config, run_config)
+        _check("backend_config", backend_config, type(None), "None; this trainer has no backend to configure")
+        _check("resume_from_checkpoint", resume_from_checkpoint, (Checkpoint, type(None)), "a Checkpoint or None")
+        _check("metadata", metadata, (dict, type(None)), "a dict or None")
+        self.resume_from_checkpoint = resume_from_checkpoint
+        self.metadata = metadata
+
+    def fit(self) -> Result:
+        """Runs to the end. One run at a time per process.
+
+        Raises TrainingFailedError when the run failed for good, TrainingInterrupted after Ctrl-C, SerializationError
+        (before anything is started) when the function or its configuration cannot be pickled, EngineError or
+        StorageError when it could not run.
+        """
+        self._validate()
+        if self._restored is not None and self._is_finished(self._restored):
+            return Result.from_path(self._restored)
+        payload = self._payload()
+        adapters = [CallbackAdapter(callback) for callback in self.run_config.callbacks or ()]
+        resume_from = None if self.resume_from_checkpoint is None else self.resume_from_checkpoint._as_handle()
+        outcome, interrupt = _core.run(self._options(payload), payload, adapters, resume_from, _may_handle_signals())
+        return self._conclude(outcome, interrupt, adapters)
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        train_loop_per_worker: Callable[..., Any] | None = None,
+        train_loop_config: dict[str, Any] | None = None,
+        *,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+    ) -> DataParallelTrainer:
+        """A trainer that goes on with the run at `path`: same directory, newest good checkpoint::
+
+            DataParallelTrainer.restore(result.path).fit()
+
+        What is not given is as it was, callbacks excepted: pass those in `run_config`, whose name and storage_path must
+        be left out. ``fit()`` of a finished run returns its ``Result`` at once, unless there is a new
+        `train_loop_config`. Without `train_loop_per_worker` the workers unpickle the function that the run directory
+        holds. `resume_from_checkpoint` counts only for a run that has no checkpoint of its own yet.
+        """
+        place = local_path(path, "[restore] path")
+        if not cls.can_restore(place):
+            raise ConfigError(f"[restore] {place} holds no run; give the directory that Result.path names")
+        if run_config is not None and (run_config.name or run_config.storage_path or run_config.local_dir):
+            raise ConfigError("[restore] run_config has a name or storage_path; a restored run stays in its place")
+        saved = _saved_settings(place)
+        trainer = cls.__new__(cls)
+        if train_loop_per_worker is not None:
+            _pickling.check_signature(train_loop_per_worker)
+        trainer._set_up(
+            train_loop_per_worker,
+            train_loop_config,
+            scaling_config or ScalingConfig.from_settings(saved),
+            run_config or RunConfig.from_settings(saved),
+        )
+        _check("resume_from_checkpoint", resume_from_checkpoint, (Checkpoint, type(None)), "a Checkpoint or None")
+        trainer._restored = place
+        trainer.resume_from_checkpoint = resume_from_checkpoint
+        trainer.metadata = None
+        return trainer
+
+    @classmethod
+    def can_restore(cls, path: str | os.PathLike[str]) -> bool:
+        """Whether `path` holds a run."""
+        return _core.can_restore(local_path(path, "[restore] path"))
+
+    def __repr__(self) -> str:
+        function = getattr(self.train_loop_per_worker, "__qualname__", None) or repr(self.train_loop_per_worker)
+        return f"<{type(self).__name__} of {function} on {self.scaling_config.num_workers} workers>"
+
+    # ------------------------------------------------------------------ the parts of fit()
+
+    def _set_up(
+        self,
+        function: Callable[..., Any] | None,
+        config: dict[str, Any] | None,
+        scaling_config: ScalingConfig | None,
+        run_config: RunConfig | None,
+    ) -> None:
+        self.train_loop_per_worker = function
+        self.train_loop_config = config
+        _check("scaling_config", scaling_config, (ScalingConfig, type(None)), "a ScalingConfig or None")
+        _check("run_config", run_config, (RunConfig, type(None)), "a RunConfig or None")
+        self.scaling_config = scaling_config or ScalingConfig()
+        self.run_config = run_config or RunConfig()
+        self._restored: str | None = None
+        self._validate()
+
+    def _validate(self) -> None:
+        """The configurations can be changed until fit() is called."""
+        _check("train_loop_config", self.train_loop_config, (dict, type(None)), "a dict or None")
+        self.scaling_config.validate()
+        self.run_config.validate()
+        (self.run_config.checkpoint_config or CheckpointConfig()).validate_for_function()
+
+    def _is_finished(self, path: str) -> bool:
+        return self.train_loop_config is None and _core.read_run(path).state == "finished"
+
+    def _payload(self) -> bytes:
+        if self._restored is None:
+            assert self.train_loop_per_worker is not None
+            return _pickling.dump(self.train_loop_per_worker, self.train_loop_config)
+        function = config = None
+        if self.train_loop_per_worker is None or self.train_loop_config is None:
+            function, config = _pickling.unpack(_read_function(self._restored))
+        if self.train_loop_per_worker is not None:
+            function = memoryview(_pickling.dump_function(self.train_loop_per_worker))
+        if self.train_loop_config is not None:
+            config = memoryview(_pickling.dump_config(self.train_loop_config))
+        assert function is not None and config is not None
+        return _pickling.pack(bytes(function), bytes(config))
+
+    def _options(self, payload: bytes) -> dict[str, Any]:
+        run = self.run_config.to_options()
+        config: Any = plain(self.train_loop_config or {})
+        if self._restored is not None:
+            run["storage_path"], run["name"] = os.path.split(self._restored)
+            if self.train_loop_config is None:
+                config = Result(path=self._restored).config
+        return {
+            "trainer": type(self).__name__,
+            "config": config,
+            "metadata": plain(self.metadata or {}),
+            "scaling": self.scaling_config.to_options(),
+            "run": run,
+            "argv": _fork_server_command(self._preload),
+            "env": {name: value for name, value in os.environ.items() if _is_text(name) and _is_text(value)},
+            "cwd": os.getcwd(),
+            "python_path": [os.path.abspath(entry) for entry in sys.path],
+            "restore": self._restored is not None,
+            "function_pkl": payload,
+        }
+
+    def _conclude(self, outcome: _core.RunOutcome, interrupt: int, adapters: list[CallbackAdapter]) -> Result:
+        result = Result._from_outcome(outcome, self.train_loop_config, type(self).__name__)
+        if result.error is not None:
+            raised = next((adapter.raised for adapter in adapters if adapter.raised is not None), None)
+            raise result.error from raised or result.error.__cause__
+        if result.state == "interrupted":
+            advice = f'{type(self).__name__}.restore("{result.path}").fit() goes on from the last checkpoint'
+            name = signal.Signals(interrupt).name if interrupt else "a signal"
+            raise TrainingInterrupted(f"[fit] the run was interrupted by {name}; {advice}", result, interrupt)
+        return result
+
+
+def _check(name: str, value: object, kind: type | tuple[type, ...], rule: str) -> None:
+    if not isinstance(value, kind):
+        raise ConfigError(f"[trainer] {name} is {value!r}; it must be {rule}")
+
+
+def _fork_server_command(modules: tuple[str, ...]) -> list[str]:
+    if not sys.executable:
+        raise EngineError(
+            "[trainer] sys.executable is empty, so workers have no interpreter; start this program with python"
+        )
+    import subprocess
+
+    # The interpreter's own flags (-O, -W, -X ...) hold for workers as well. -P: files in the current directory must not
+    # hide modules that the fork server imports; workers get the caller's sys.path.
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    safe = ["-P"] if sys.version_info >= (3, 11) and "-P" not in flags else []
+    return [sys.executable, *flags, *safe, "-m", "lockstep._fork_server", *modules]
+
+
+def _may_handle_signals() -> bool:
+    """Signal handlers belong to the main thread; one that ignores Ctrl-C does so on purpose."""
+    on_main = threading.current_thread() is threading.main_thread()
+    return on_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+def _is_text(value: str) -> bool:
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _saved_settings(path: str) -> Mapping[str, Any]:
+    try:
+        saved = json.loads(Path(path, "run.json").read_text()).get("config_run", {})
+    except (OSError, ValueError) as error:
+        raise StorageError(f"[restore] {path}/run.json cannot be read: {error}") from error
+    return saved if isinstance(saved, dict) else {}
+
+
+def _read_function(path: str) -> bytes:
+    try:
+        return Path(path, "function.pkl").read_bytes()
+    except OSError as error:
+        raise StorageError(
+            f"[restore] the run directory holds no training function ({error}); "
+            "pass train_loop_per_worker and train_loop_config"
+        ) from error

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace lockstep::python {
+
+namespace py = pybind11;
+
+void bind_errors(py::module_& module);
+void bind_checkpoint(py::module_& module);
+void bind_session(py::module_& module);
+void bind_trainer(py::module_& module);
+
+}  // namespace lockstep::python

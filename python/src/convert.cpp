@@ -1,0 +1,116 @@
+#include "convert.h"
+
+#include <limits>
+
+namespace lockstep::python {
+namespace {
+
+constexpr int kDeepest = 60;
+
+std::string type_name(const py::handle& object) { return py::str(py::type::handle_of(object).attr("__qualname__")); }
+
+std::string module_name(const py::handle& object) {
+  return py::str(py::getattr(py::type::handle_of(object), "__module__", py::str("")));
+}
+
+[[noreturn]] void refuse(const py::handle& object, const std::string& path) {
+  const std::string module = module_name(object), type = type_name(object);
+  std::string message = path + " is a " + (module.empty() || module == "builtins" ? type : module + "." + type) + "; ";
+  if (module.starts_with("torch") || module.starts_with("tensorflow") || module.starts_with("jax"))
+    message += module.starts_with("torch") ? "write .item() for one number, or .tolist() for several" : "write float(...) for one number, or .numpy() for several";
+  else
+    message += "report None, bool, int, float, str, list, dict, or numpy scalars and arrays";
+  throw py::type_error(message);
+}
+
+Value convert(const py::handle& object, const std::string& path, int depth);
+
+std::string key_of(const py::handle& key, const std::string& path) {
+  if (PyUnicode_Check(key.ptr())) return py::cast<std::string>(key);
+  if (PyLong_Check(key.ptr()) && !PyBool_Check(key.ptr())) return py::str(key);
+  throw py::type_error(path + " has the key " + std::string(py::repr(key)) + " of type " + type_name(key) + "; use str keys");
+}
+
+Value convert_int(const py::handle& object, const std::string& path) {
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
+  if (overflow == 0) return static_cast<std::int64_t>(number);
+  const unsigned long long large = overflow > 0 ? PyLong_AsUnsignedLongLong(object.ptr()) : 0;
+  if (overflow < 0 || PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    throw py::type_error(path + " is an int beyond 64 bits; report it as float(...) or str(...)");
+  }
+  return static_cast<std::uint64_t>(large);
+}
+
+Value convert_items(const py::handle& sequence, const std::string& path, int depth) {
+  Value list = Value::array();
+  std::size_t index = 0;
+  for (const py::handle item : sequence) list.push_back(convert(item, path + "[" + std::to_string(index++) + "]", depth));
+  return list;
+}
+
+Value convert(const py::handle& object, const std::string& path, int depth) {
+  if (depth > kDeepest) throw py::type_error(path + " is nested more than " + std::to_string(kDeepest) + " deep, or contains itself");
+  PyObject* const raw = object.ptr();
+  if (raw == Py_None) return nullptr;
+  if (PyBool_Check(raw)) return raw == Py_True;
+  if (PyFloat_Check(raw)) return PyFloat_AS_DOUBLE(raw);
+  if (PyLong_Check(raw)) return convert_int(object, path);
+  if (PyUnicode_Check(raw)) return py::cast<std::string>(object);
+  if (PyDict_Check(raw)) {
+    Value dict = Value::object();
+    // One level's path is only spelled out where an error needs it: the common metrics have plain numbers.
+    for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(object)) {
+      std::string name = key_of(key, path);
+      if (PyFloat_Check(value.ptr())) dict.emplace(std::move(name), PyFloat_AS_DOUBLE(value.ptr()));
+      else {
+        Value converted = convert(value, path + "[\"" + name + "\"]", depth + 1);
+        dict.emplace(std::move(name), std::move(converted));
+      }
+    }
+    return dict;
+  }
+  if (PyList_Check(raw) || PyTuple_Check(raw)) return convert_items(object, path, depth + 1);
+  if (module_name(object) == "numpy") {
+    if (py::hasattr(object, "tolist")) return convert(object.attr("tolist")(), path, depth + 1);
+  }
+  refuse(object, path);
+}
+
+}  // namespace
+
+Value to_value(const py::handle& object, const std::string& path) { return convert(object, path, 0); }
+
+py::object to_python(const Value& value) {
+  switch (value.type()) {
+    case Value::value_t::object: {
+      py::dict dict;
+      for (const auto& [key, item] : value.get_ref<const Value::object_t&>()) dict[py::str(key)] = to_python(item);
+      return dict;
+    }
+    case Value::value_t::array: {
+      py::list list;
+      for (const auto& item : value) list.append(to_python(item));
+      return list;
+    }
+    case Value::value_t::string: return py::str(value.get_ref<const std::string&>());
+    case Value::value_t::boolean: return py::bool_(value.get<bool>());
+    case Value::value_t::number_integer: return py::int_(value.get<std::int64_t>());
+    case Value::value_t::number_unsigned: return py::int_(value.get<std::uint64_t>());
+    case Value::value_t::number_float: return py::float_(value.get<double>());
+    case Value::value_t::binary: return to_python_bytes(value.get_binary());
+    case Value::value_t::null:
+    case Value::value_t::discarded: break;
+  }
+  return py::none();
+}
+
+Bytes to_bytes(const py::bytes& bytes) {
+  const std::string_view view = bytes;
+  return {view.begin(), view.end()};
+}
+
+py::bytes to_python_bytes(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+}  // namespace lockstep::python

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <lockstep/value.h>
+#include <pybind11/pybind11.h>
+
+namespace lockstep::python {
+
+namespace py = pybind11;
+
+/// A Python value as a plain one: None, bool, int, float, str, list, tuple, dict (str or int keys), numpy scalars and arrays.
+/// Anything else raises TypeError that names `path` (e.g. metrics["loss"]) and says what to write instead.
+Value to_value(const py::handle& object, const std::string& path);
+
+/// The inverse.
+py::object to_python(const Value& value);
+
+Bytes to_bytes(const py::bytes& bytes);
+py::bytes to_python_bytes(const Bytes& bytes);
+
+}  // namespace lockstep::python

@@ -1,0 +1,10 @@
+#include "base/version.h"
+#include "bindings.h"
+
+PYBIND11_MODULE(_core, module) {
+  module.attr("__version__") = lockstep::kVersion;
+  lockstep::python::bind_errors(module);
+  lockstep::python::bind_checkpoint(module);
+  lockstep::python::bind_session(module);
+  lockstep::python::bind_trainer(module);
+}

@@ -1,0 +1,77 @@
+#include <lockstep/session.h>
+#include <pybind11/stl.h>
+
+#include "base/failure.h"
+#include "bindings.h"
+#include "checkpoint.h"
+#include "convert.h"
+#include "sys/sockets.h"
+#include "wire/codec.h"
+#include "worker/native_stacks.h"
+#include "worker/worker_session.h"
+
+namespace lockstep::python {
+namespace {
+
+using worker::WorkerSession;
+
+py::dict begin_of(const WorkerSession& session) {
+  wire::Begin begin = session.begin();
+  begin.checkpoint_files.clear();
+  return to_python(wire::to_value(begin));
+}
+
+void report(WorkerSession& session, const py::dict& metrics, const py::object& checkpoint) {
+  const Value values = to_value(metrics, "metrics");
+  if (py::isinstance<DictParts>(checkpoint)) {
+    const auto& parts = py::cast<const DictParts&>(checkpoint);
+    const store::DictParts view = parts.view();
+    const py::gil_scoped_release unlocked;
+    session.report_dict(values, view);
+  } else {
+    std::optional<Checkpoint> handle;
+    if (!checkpoint.is_none()) handle = py::cast<Checkpoint>(checkpoint);
+    const py::gil_scoped_release unlocked;
+    session.report(values, handle);
+  }
+}
+
+}  // namespace
+
+void bind_session(py::module_& module) {
+  // The session lives until the process ends: a fork of the worker has none of its threads and must not try to join them.
+  py::class_<WorkerSession, std::unique_ptr<WorkerSession, py::nodelete>>(module, "WorkerSession")
+      .def(py::init([](int fd) {
+        const py::gil_scoped_release unlocked;
+        return new WorkerSession(fd);
+      }))
+      .def_property_readonly("begin", &begin_of)
+      .def_property_readonly("keeps_checkpoints", &WorkerSession::keeps_checkpoints)
+      .def("start", &WorkerSession::start, py::call_guard<py::gil_scoped_release>())
+      .def("report", &report, py::arg("metrics"), py::arg("checkpoint"))
+      .def("checkpoint", &WorkerSession::checkpoint, py::call_guard<py::gil_scoped_release>())
+      .def("meet", [](WorkerSession& session, const py::bytes& value, double timeout) {
+        Bytes bytes = to_bytes(value);
+        {
+          const py::gil_scoped_release unlocked;
+          bytes = session.broadcast_from_rank_zero(std::move(bytes), std::chrono::duration<double>(timeout));
+        }
+        return to_python_bytes(bytes);
+      })
+      .def("finish", [](WorkerSession& session, const py::bytes& value) {
+        Bytes bytes = to_bytes(value);
+        const py::gil_scoped_release unlocked;
+        session.finish(std::move(bytes));
+      })
+      .def("fail", [](WorkerSession& session, const py::dict& failure) {
+        Value plain = to_value(failure, "failure");
+        const py::gil_scoped_release unlocked;
+        session.fail(failure_from_value(plain));
+      })
+      .def_property_readonly("stopping", &WorkerSession::stopping)
+      .def("set_stopping", &WorkerSession::set_stopping);
+  module.def("install_native_stacks", &worker::install_native_stacks);
+  module.def("read_payload", [](int fd) { return to_python_bytes(sys::read_all(fd)); });
+}
+
+}  // namespace lockstep::python

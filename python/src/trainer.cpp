@@ -1,0 +1,164 @@
+#include <lockstep/callback.h>
+#include <pybind11/stl.h>
+
+#include "base/failure.h"
+#include "base/ids.h"
+#include "bindings.h"
+#include "convert.h"
+#include "engine/local/local_engine.h"
+#include "sys/node.h"
+#include "train/launch.h"
+
+namespace lockstep::python {
+namespace {
+
+py::list failures_of(const std::vector<Failure>& failures) {
+  py::list list;
+  for (const Failure& failure : failures) list.append(to_python(lockstep::to_value(failure, false)));
+  return list;
+}
+
+/// A Python object with the hooks of lockstep.Callback.
+class PythonCallback : public Callback {
+ public:
+  explicit PythonCallback(py::object object)
+      : object_(std::move(object)), name_(py::str(object_.attr("name"))),
+        wants_all_ranks_(py::cast<bool>(object_.attr("wants_all_ranks")())) {}
+
+  std::string name() const override { return name_; }
+  bool wants_all_ranks() const override { return wants_all_ranks_; }
+  void on_start(const RunInfo& info) override {
+    call("on_start", [&] {
+      py::dict run;
+      run["name"] = info.name;
+      run["path"] = info.path.string();
+      run["trial_id"] = info.trial_id;
+      run["experiment_id"] = info.experiment_id;
+      run["config"] = to_python(info.config);
+      run["world_size"] = info.world_size;
+      run["trainer"] = info.trainer;
+      return py::make_tuple(run);
+    });
+  }
+  void on_attempt_started(int attempt) override {
+    call("on_attempt_started", [&] { return py::make_tuple(attempt); });
+  }
+  void on_result(const Value& metrics) override {
+    call("on_result", [&] { return py::make_tuple(to_python(metrics)); });
+  }
+  void on_report(const std::vector<Value>& metrics) override {
+    call("on_report", [&] {
+      py::list list;
+      for (const Value& each : metrics) list.append(to_python(each));
+      return py::make_tuple(list);
+    });
+  }
+  void on_checkpoint(const Checkpoint& checkpoint, const Value& metrics) override {
+    call("on_checkpoint", [&] { return py::make_tuple(checkpoint, to_python(metrics)); });
+  }
+  void on_attempt_failed(const std::vector<Failure>& failures, bool again) override {
+    call("on_attempt_failed", [&] { return py::make_tuple(failures_of(failures), again); });
+  }
+  void on_end(const Result& result) override {
+    call("on_end", [&] { return py::make_tuple(result); });
+  }
+
+ private:
+  template <class Arguments>
+  void call(const char* hook, Arguments&& arguments) {
+    const py::gil_scoped_acquire locked;
+    try {
+      object_.attr(hook)(*py::tuple(arguments()));
+    } catch (const py::error_already_set& error) {
+      throw Error(error.what());
+    }
+  }
+
+  py::object object_;
+  std::string name_;
+  bool wants_all_ranks_;
+};
+
+template <class T>
+std::optional<T> optional_of(const py::dict& dict, const char* key) {
+  if (!dict.contains(key) || dict[key].is_none()) return std::nullopt;
+  return py::cast<T>(dict[key]);
+}
+
+RunConfig run_config_of(const py::dict& dict) {
+  RunConfig run;
+  run.name = optional_of<std::string>(dict, "name").value_or("");
+  run.storage_path = optional_of<std::string>(dict, "storage_path").value_or("");
+  run.verbose = py::cast<int>(dict["verbose"]);
+  run.failure.max_failures = py::cast<int>(dict["max_failures"]);
+  if (const auto hang = optional_of<double>(dict, "hang_timeout")) run.hang_timeout = std::chrono::duration<double>(*hang);
+  run.heartbeat_timeout = std::chrono::duration<double>(py::cast<double>(dict["heartbeat_timeout"]));
+  const auto checkpoint = py::cast<py::dict>(dict["checkpoint"]);
+  run.checkpoint.num_to_keep = optional_of<int>(checkpoint, "num_to_keep");
+  run.checkpoint.score_attribute = optional_of<std::string>(checkpoint, "score_attribute").value_or("");
+  run.checkpoint.score_order = py::cast<std::string>(checkpoint["score_order"]);
+  run.checkpoint.keep_all_ranks = py::cast<bool>(checkpoint["keep_all_ranks"]);
+  return run;
+}
+
+driver::RunPlan plan_of(const py::dict& options, const py::bytes& payload) {
+  driver::RunPlan plan;
+  plan.trainer = py::cast<std::string>(options["trainer"]);
+  plan.options.config = to_value(options["config"], "train_loop_config");
+  const auto scaling = py::cast<py::dict>(options["scaling"]);
+  plan.options.scaling.num_workers = py::cast<int>(scaling["num_workers"]);
+  plan.options.scaling.use_gpu = py::cast<bool>(scaling["use_gpu"]);
+  plan.options.scaling.resources_per_worker = optional_of<std::map<std::string, double>>(scaling, "resources_per_worker").value_or(std::map<std::string, double>{});
+  plan.options.scaling.placement_strategy = py::cast<std::string>(scaling["placement_strategy"]);
+  plan.options.run = run_config_of(py::cast<py::dict>(options["run"]));
+  plan.program.program = py::cast<std::vector<std::string>>(options["argv"]);
+  plan.program.env = py::cast<std::map<std::string, std::string>>(options["env"]);
+  plan.program.cwd = py::cast<std::string>(options["cwd"]);
+  plan.program.fork_server = true;
+  plan.python_path = py::cast<std::vector<std::string>>(options["python_path"]);
+  plan.restore = py::cast<bool>(options["restore"]);
+  plan.payload = to_bytes(payload);
+  plan.function_pkl = plan.payload;
+  return plan;
+}
+
+}  // namespace
+
+void bind_trainer(py::module_& module) {
+  py::class_<Result>(module, "RunOutcome")
+      .def_property_readonly("path", [](const Result& self) { return self.path.string(); })
+      .def_readonly("state", &Result::state)
+      .def_readonly("error", &Result::error)
+      .def_property_readonly("metrics", [](const Result& self) { return to_python(self.metrics); })
+      .def_property_readonly("config", [](const Result& self) { return to_python(self.config); })
+      .def_readonly("checkpoint", &Result::checkpoint)
+      .def_property_readonly("best_checkpoints", [](const Result& self) {
+        py::list list;
+        for (const auto& [checkpoint, metrics] : self.best_checkpoints) list.append(py::make_tuple(checkpoint, to_python(metrics)));
+        return list;
+      })
+      .def_property_readonly("failures", [](const Result& self) { return failures_of(self.failures); });
+
+  module.def("read_run", [](const std::string& path) { return Result::from_path(path); });
+  module.def("can_restore", [](const std::string& path) { return train::can_restore(path); });
+  module.def("check_run_name", [](const std::string& name) { check_run_name(name); });
+  module.def("node_resources", &sys::node_resources);
+  module.def("run", [](const py::dict& options, const py::bytes& payload, const py::list& callbacks, const py::object& resume_from, bool handle_signals) {
+    driver::RunPlan plan = plan_of(options, payload);
+    plan.handle_signals = handle_signals;
+    if (!resume_from.is_none()) plan.options.resume_from = py::cast<Checkpoint>(resume_from);
+    std::vector<std::unique_ptr<PythonCallback>> hooks;
+    for (const py::handle callback : callbacks) {
+      hooks.push_back(std::make_unique<PythonCallback>(py::reinterpret_borrow<py::object>(callback)));
+      plan.options.run.callbacks.push_back(hooks.back().get());
+    }
+    driver::RunOutcome outcome;
+    {
+      const py::gil_scoped_release unlocked;
+      outcome = train::launch(std::move(plan));
+    }
+    return py::make_tuple(std::move(outcome.result), outcome.signal);
+  });
+}
+
+}  // namespace lockstep::python

@@ -1,0 +1,217 @@
+"""Callbacks: the hooks and their order, and the loggers of the older API."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lockstep import (
+    Callback,
+    Checkpoint,
+    FailureConfig,
+    LoggerCallback,
+    Result,
+    TrainingFailedError,
+    session,
+)
+from lockstep.callbacks import CallbackAdapter, Trial
+
+Fit = Callable[..., Result]
+
+
+class Recorder(Callback):
+    """Writes down every hook."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def on_start(self, run: Any) -> None:
+        assert run.path.is_dir()
+        self.calls.append(("start", run.name, run.path, run.config, run.world_size))
+
+    def on_attempt_started(self, attempt: int) -> None:
+        self.calls.append(("attempt", attempt))
+
+    def on_result(self, metrics: dict[str, Any]) -> None:
+        self.calls.append(("result", metrics["epoch"], metrics["training_iteration"]))
+
+    def on_checkpoint(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+        assert checkpoint.path is not None and os.path.exists(os.path.join(checkpoint.path, "manifest.json"))
+        self.calls.append(("checkpoint", checkpoint.to_dict()["epoch"], metrics["epoch"]))
+
+    def on_attempt_failed(self, failures: list[Any], again: bool) -> None:
+        self.calls.append(("failed", failures[0].rank, failures[0].message, again))
+
+    def on_end(self, result: Result) -> None:
+        self.calls.append(("end", result.state, result.metrics.get("epoch")))
+
+
+def test_hooks_in_their_order(fit: Fit) -> None:
+    def train_func() -> None:
+        checkpoint = session.get_checkpoint()
+        start = checkpoint.to_dict()["epoch"] + 1 if checkpoint else 0
+        for epoch in range(start, 2):
+            session.report({"epoch": epoch}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
+            session.get_checkpoint()
+            session.barrier()
+            if session.get_attempt() == 0 and session.get_world_rank() == 1:
+                raise ValueError("once")
+            session.barrier()
+
+    recorder = Recorder()
+    config = {"lr": 1}
+    result = fit(
+        train_func, config=config, name="mine", callbacks=[recorder], failure_config=FailureConfig(max_failures=1)
+    )
+    assert recorder.calls == [
+        ("start", "mine", result.path, {"lr": 1}, 2),
+        ("attempt", 0),
+        ("result", 0, 1),
+        ("checkpoint", 0, 0),
+        ("failed", 1, "once", True),
+        ("attempt", 1),
+        ("result", 1, 2),
+        ("checkpoint", 1, 1),
+        ("end", "finished", 1),
+    ]
+
+
+def test_on_end_of_a_failed_run_has_the_error(fit: Fit) -> None:
+    class End(Callback):
+        error: Exception | None = None
+
+        def on_end(self, result: Result) -> None:
+            self.error = result.error
+
+    def train_func() -> None:
+        raise ValueError("boom")
+
+    end = End()
+    with pytest.raises(TrainingFailedError):
+        fit(train_func, callbacks=[end])
+    assert isinstance(end.error, TrainingFailedError) and "boom" in str(end.error)
+
+
+@pytest.mark.parametrize(
+    "hook", ["on_start", "on_attempt_started", "on_result", "on_report", "on_checkpoint", "on_end"]
+)
+def test_a_callback_that_raises_ends_the_run_and_is_named(fit: Fit, hook: str) -> None:
+    def broken(self: Callback, *arguments: Any) -> None:
+        raise ZeroDivisionError("in the callback")
+
+    breaking = type("Breaking", (Callback,), {hook: broken})()
+
+    def train_func() -> None:
+        for epoch in range(3):
+            session.report({"epoch": epoch}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
+
+    with pytest.raises(TrainingFailedError, match=hook) as caught:
+        fit(train_func, callbacks=[breaking], failure_config=FailureConfig(max_failures=5))
+    assert "Breaking" in str(caught.value)
+    assert caught.value.failures[0].kind == "callback"
+    assert isinstance(caught.value.__cause__, ZeroDivisionError), "the exception itself, it was raised in this process"
+    assert caught.value.__cause__.__traceback__ is not None
+
+
+def test_all_ranks_are_only_wanted_by_those_who_ask() -> None:
+    class Asks(Callback):
+        def on_report(self, results: list[dict[str, Any] | None]) -> None:
+            pass
+
+    assert CallbackAdapter(Asks()).wants_all_ranks()
+    assert not CallbackAdapter(Recorder()).wants_all_ranks()
+    assert CallbackAdapter(Asks()).name == "Asks"
+
+
+def test_several_callbacks_in_their_order(fit: Fit) -> None:
+    order: list[str] = []
+
+    class Named(Callback):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def on_result(self, metrics: dict[str, Any]) -> None:
+            order.append(self.name)
+
+    fit(lambda: session.report({}), callbacks=[Named("a"), Named("b")])
+    assert order == ["a", "b"]
+
+
+def test_the_documents_logging_callback(fit: Fit) -> None:
+    class LoggingCallback(LoggerCallback):
+        def __init__(self) -> None:
+            self.results: list[Any] = []
+
+        def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+            self.results.append(trial.last_result)
+
+    def train_func() -> None:
+        for i in range(3):
+            session.report({"epoch": i})
+
+    callback = LoggingCallback()
+    fit(train_func, callbacks=[callback])
+    first, second, third = callback.results
+    assert set(first) == {"trial_id", "experiment_id", "date", "timestamp", "pid", "hostname", "node_ip", "config"}
+    assert (second["epoch"], second["training_iteration"]) == (0, 1)
+    assert (third["epoch"], third["training_iteration"]) == (1, 2)
+    assert first["trial_id"] == third["trial_id"] and first["experiment_id"] == third["experiment_id"]
+
+
+class Log(LoggerCallback):
+    """Writes down every hook of a logger."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def log_trial_start(self, trial: Trial) -> None:
+        assert Path(trial.logdir).is_dir() and trial.local_path == trial.logdir
+        self.calls.append(("start", trial.status, trial.config, trial.experiment_tag))
+
+    def log_trial_restore(self, trial: Trial) -> None:
+        self.calls.append(("restore",))
+
+    def log_trial_save(self, trial: Trial) -> None:
+        assert trial.checkpoint is not None
+        self.calls.append(("save", trial.checkpoint.to_dict()["epoch"]))
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        self.calls.append(("result", iteration, result["epoch"]))
+
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
+        self.calls.append(("end", trial.status, failed, trial.last_result["epoch"], str(trial)[-5:]))
+
+
+def test_logger_hooks(fit: Fit) -> None:
+    def train_func() -> None:
+        if session.get_checkpoint() is None:
+            session.report({"epoch": 0}, checkpoint=Checkpoint.from_dict({"epoch": 0}))
+            session.get_checkpoint()
+            session.barrier()
+            raise ValueError("once")
+        session.report({"epoch": 1})
+
+    log = Log()
+    fit(train_func, config={"lr": 1}, callbacks=[log], failure_config=FailureConfig(max_failures=1))
+    assert log.calls == [
+        ("start", "RUNNING", {"lr": 1}, "0"),
+        ("result", 1, 0),
+        ("save", 0),
+        ("restore",),
+        ("result", 2, 1),
+        ("end", "TERMINATED", False, 1, "00000"),
+    ]
+
+
+def test_logger_end_of_a_failed_run(fit: Fit) -> None:
+    def train_func() -> None:
+        session.report({"epoch": 0})
+        raise ValueError("boom")
+
+    log = Log()
+    with pytest.raises(TrainingFailedError):
+        fit(train_func, workers=1, callbacks=[log])
+    assert log.calls[-1][:3] == ("end", "ERROR", True)

@@ -1,0 +1,185 @@
+"""Configurations: what they refuse, and what the core gets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lockstep import (
+    Callback,
+    CheckpointConfig,
+    ConfigError,
+    DataParallelTrainer,
+    FailureConfig,
+    RunConfig,
+    ScalingConfig,
+)
+from lockstep.config import plain
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ScalingConfig(num_workers=0), "num_workers is 0"),
+        (lambda: ScalingConfig(num_workers=True), "num_workers is True"),
+        (lambda: ScalingConfig(num_workers=2.0), "num_workers is 2.0"),
+        (lambda: ScalingConfig(use_gpu=1), "use_gpu is 1"),
+        (lambda: ScalingConfig(resources_per_worker={"CPU": -1}), "amount of 'CPU'"),
+        (lambda: ScalingConfig(resources_per_worker={"CPU": float("nan")}), "amount of 'CPU'"),
+        (lambda: ScalingConfig(resources_per_worker=[1]), "resources_per_worker is"),
+        (lambda: ScalingConfig(resources_per_worker={"GPU": 1}), "contradicts use_gpu=False"),
+        (lambda: ScalingConfig(use_gpu=True, resources_per_worker={"GPU": 0}), "contradicts use_gpu=True"),
+        (lambda: ScalingConfig(placement_strategy="TIGHT"), "'STRICT_SPREAD'"),
+        (lambda: ScalingConfig(trainer_resources={"CPU": "all"}), "trainer_resources"),
+        (lambda: FailureConfig(max_failures=-2), "max_failures is -2"),
+        (lambda: FailureConfig(max_failures=3, fail_fast=True), "fail_fast=True"),
+        (lambda: FailureConfig(fail_fast="yes"), "fail_fast is 'yes'"),
+        (lambda: CheckpointConfig(num_to_keep=-1), "num_to_keep is -1"),
+        (lambda: CheckpointConfig(num_to_keep=True), "num_to_keep is True"),
+        (lambda: CheckpointConfig(checkpoint_score_order="up"), "'max', 'min'"),
+        (lambda: CheckpointConfig(checkpoint_score_attribute=""), "checkpoint_score_attribute"),
+        (lambda: CheckpointConfig(checkpoint_frequency=-1), "checkpoint_frequency"),
+        (lambda: CheckpointConfig(keep_all_ranks=None), "keep_all_ranks"),
+        (lambda: RunConfig(name=3), "name is 3"),
+        (lambda: RunConfig(storage_path="s3://bucket/runs"), "s3://bucket/runs"),
+        (lambda: RunConfig(storage_path=3), "storage_path is 3"),
+        (lambda: RunConfig(storage_path="/a", local_dir="/b"), "another spelling"),
+        (lambda: RunConfig(callbacks=[Callback]), "write Callback()"),
+        (lambda: RunConfig(callbacks=[object()]), "no lockstep.Callback"),
+        (lambda: RunConfig(callbacks=Callback()), "must be a list"),
+        (lambda: RunConfig(failure_config={"max_failures": 1}), "must be a FailureConfig"),
+        (lambda: RunConfig(checkpoint_config=3), "must be a CheckpointConfig"),
+        (lambda: RunConfig(verbose=-1), "verbose is -1"),
+        (lambda: RunConfig(hang_timeout=0), "hang_timeout is 0"),
+        (lambda: RunConfig(hang_timeout=timedelta(0)), "hang_timeout is"),
+        (lambda: RunConfig(heartbeat_timeout=float("inf")), "heartbeat_timeout is inf"),
+    ],
+)
+def test_refuses(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("[")
+
+
+@pytest.mark.parametrize("name", ["", "..", ".", "a/b", "/a", "a\nb", "a\0b"])
+def test_refuses_run_names_that_are_no_path_component(name: str) -> None:
+    with pytest.raises(ConfigError):
+        RunConfig(name=name)
+
+
+def test_options_are_what_the_core_takes(tmp_path: Path) -> None:
+    scaling = ScalingConfig(num_workers=3, use_gpu=True, resources_per_worker={"GPU": 2, "CPU": 1})
+    assert scaling.to_options() == {
+        "num_workers": 3,
+        "use_gpu": True,
+        "resources_per_worker": {"GPU": 2.0, "CPU": 1.0},
+        "placement_strategy": "PACK",
+    }
+    run = RunConfig(
+        name="night",
+        storage_path=str(tmp_path),
+        failure_config=FailureConfig(max_failures=-1),
+        checkpoint_config=CheckpointConfig(
+            num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min"
+        ),
+        verbose=0,
+        hang_timeout=90,
+    )
+    assert run.to_options() == {
+        "name": "night",
+        "storage_path": str(tmp_path),
+        "verbose": 0,
+        "hang_timeout": 90.0,
+        "heartbeat_timeout": 10.0,
+        "max_failures": -1,
+        "checkpoint": {"num_to_keep": 2, "score_attribute": "loss", "score_order": "min", "keep_all_ranks": False},
+    }
+
+
+def test_durations_are_seconds_or_timedelta() -> None:
+    options = RunConfig(hang_timeout=timedelta(minutes=2), heartbeat_timeout=3).to_options()
+    assert (options["hang_timeout"], options["heartbeat_timeout"]) == (120.0, 3.0)
+
+
+@pytest.mark.parametrize("field", ["storage_path", "local_dir"])
+def test_storage_path_is_made_absolute(field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for given, wanted in [
+        ("runs", tmp_path / "runs"),
+        (Path("runs"), tmp_path / "runs"),
+        ("~/runs", tmp_path / "home" / "runs"),
+        (f"file://{tmp_path}/a%20b", tmp_path / "a b"),
+    ]:
+        assert RunConfig(**{field: given}).to_options()["storage_path"] == str(wanted)  # type: ignore[arg-type]
+
+
+def test_storage_path_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKSTEP_STORAGE_PATH", raising=False)
+    assert RunConfig().to_options()["storage_path"] == os.path.expanduser("~/lockstep_results")
+    monkeypatch.setenv("LOCKSTEP_STORAGE_PATH", str(tmp_path))
+    assert RunConfig().to_options()["storage_path"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("config", [CheckpointConfig(checkpoint_frequency=2), CheckpointConfig(checkpoint_at_end=True)])
+def test_trainer_refuses_checkpoints_that_only_the_function_can_make(config: CheckpointConfig) -> None:
+    with pytest.raises(ConfigError, match=r"session\.report"):
+        DataParallelTrainer(lambda: None, run_config=RunConfig(checkpoint_config=config))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"scaling_config": {"num_workers": 2}}, "must be a ScalingConfig"),
+        ({"run_config": 3}, "must be a RunConfig"),
+        ({"train_loop_config": [1]}, "must be a dict"),
+        ({"resume_from_checkpoint": "/tmp"}, "must be a Checkpoint"),
+        ({"backend_config": 1}, "no backend"),
+        ({"metadata": 1}, "metadata is 1"),
+    ],
+)
+def test_trainer_refuses(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        DataParallelTrainer(lambda: None, **options)
+
+
+def test_trainer_checks_again_what_was_changed_after_it_was_made(tmp_path: Path) -> None:
+    trainer = DataParallelTrainer(lambda: None, run_config=RunConfig(storage_path=tmp_path))
+    trainer.scaling_config.num_workers = 0
+    with pytest.raises(ConfigError, match="num_workers is 0"):
+        trainer.fit()
+    assert not list(tmp_path.iterdir())
+
+
+def test_plain_keeps_what_json_holds_and_spells_the_rest() -> None:
+    import numpy
+
+    class Model:
+        def __repr__(self) -> str:
+            return "Model()"
+
+    loop: list[Any] = []
+    loop.append(loop)
+    given = {
+        "a": (1, 2.5),
+        3: None,
+        "m": Model(),
+        "n": numpy.float32(0.5),
+        "big": 2**70,
+        "x": numpy.arange(2),
+        "loop": loop,
+    }
+    result = plain(given)
+    assert {key: result[key] for key in ("a", "3", "m", "n", "big", "x")} == {
+        "a": [1, 2.5],
+        "3": None,
+        "m": "Model()",
+        "n": 0.5,
+        "big": str(2**70),
+        "x": "array([0, 1])",
+    }

@@ -1,0 +1,402 @@
+"""Failures: each kind is told, and the run goes on where it may."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lockstep import (
+    Checkpoint,
+    DataParallelTrainer,
+    FailureConfig,
+    Result,
+    RunConfig,
+    ScalingConfig,
+    TrainingFailedError,
+    TrainingInterrupted,
+    session,
+)
+
+Fit = Callable[..., Result]
+
+
+def failed(fit: Fit, function: Callable[..., Any], **options: Any) -> TrainingFailedError:
+    with pytest.raises(TrainingFailedError) as caught:
+        fit(function, **options)
+    return caught.value
+
+
+# ---------------------------------------------------------------------- kinds
+
+
+def test_an_exception(fit: Fit) -> None:
+    def train_func() -> None:
+        def inner() -> None:
+            raise ValueError("boom")
+
+        print("before the end")
+        session.report({"x": 1}, checkpoint=Checkpoint.from_dict({"epoch": 1}))
+        if session.get_world_rank() == 1:
+            inner()
+        time.sleep(30)
+
+    error = failed(fit, train_func)
+    first = error.failures[0]
+    assert (first.kind, first.rank, first.type, first.message, first.attempt) == (
+        "exception",
+        1,
+        "ValueError",
+        "boom",
+        0,
+    )
+    assert first.node == os.uname().nodename
+    assert "in inner" in first.traceback and "raise ValueError" in first.traceback
+    assert "_worker.py" not in first.traceback and "_pickling.py" not in first.traceback
+    assert any("before the end" in line for line in first.log_lines)
+    assert isinstance(error.__cause__, ValueError) and str(error.__cause__) == "boom"
+    assert str(error).startswith("[fit] rank 1 failed")
+    assert error.result is not None and error.result.error is error
+    assert error.result.state == "failed"
+    assert error.result.checkpoint is not None and error.result.checkpoint.to_dict()["epoch"] == 1
+    assert error.result.metrics["x"] == 1
+    assert "in inner" in (error.result.path / "logs" / "rank_1.log").read_text()
+
+
+def test_the_same_exception_on_all_ranks_is_told_once(fit: Fit) -> None:
+    def train_func() -> None:
+        session.barrier()
+        raise KeyError("missing")
+
+    error = failed(fit, train_func, workers=3)
+    assert str(error).count("Traceback (most recent call last)") == 1
+    assert isinstance(error.__cause__, KeyError)
+
+
+def test_an_exception_of_the_users_own_class(fit: Fit) -> None:
+    class OutOfCheese(Exception):
+        def __init__(self, much: int, more: int) -> None:
+            super().__init__(f"{much} and {more}\nsecond line")
+
+    def train_func() -> None:
+        raise OutOfCheese(1, 2)
+
+    error = failed(fit, train_func, workers=1)
+    assert type(error.__cause__).__name__.endswith("OutOfCheese")
+    assert error.failures[0].message == "1 and 2 ..."
+    assert "second line" in error.failures[0].traceback
+
+
+def test_a_chained_exception_keeps_its_chain(fit: Fit) -> None:
+    def train_func() -> None:
+        try:
+            raise OSError("disk")
+        except OSError as error:
+            raise RuntimeError("wrapped") from error
+
+    traceback = failed(fit, train_func, workers=1).failures[0].traceback
+    assert "OSError: disk" in traceback and "direct cause" in traceback
+
+
+@pytest.mark.parametrize("code", [3, "words"])
+def test_sys_exit(fit: Fit, code: Any) -> None:
+    first = failed(fit, lambda: sys.exit(code), workers=1).failures[0]
+    assert first.kind == "exit"
+    assert repr(code) in first.message
+
+
+@pytest.mark.parametrize("code", [0, None])
+def test_sys_exit_zero_is_a_normal_end(fit: Fit, code: Any) -> None:
+    def train_func() -> None:
+        session.report({"x": 1})
+        sys.exit(code)
+
+    assert fit(train_func).metrics["x"] == 1
+
+
+@pytest.mark.parametrize("code", [0, 4])
+def test_a_process_that_ends_by_itself(fit: Fit, code: int) -> None:
+    first = failed(fit, lambda: os._exit(code), workers=1).failures[0]
+    assert first.kind == "exit"
+    assert str(code) in first.message
+
+
+def test_a_killed_worker(fit: Fit) -> None:
+    def train_func() -> None:
+        if session.get_world_rank() == 1:
+            print("last words", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(30)
+
+    start = time.monotonic()
+    first = failed(fit, train_func).failures[0]
+    assert (first.kind, first.rank) == ("signal", 1)
+    assert "SIGKILL" in first.message
+    assert "last words" in "".join(first.log_lines)
+    assert time.monotonic() - start < 10, "the other rank is not waited for"
+
+
+def test_a_native_crash(fit: Fit) -> None:
+    def train_func() -> None:
+        import ctypes
+
+        ctypes.string_at(0)
+
+    error = failed(fit, train_func, workers=1)
+    assert error.failures[0].kind == "signal"
+    assert "SIGSEGV" in error.failures[0].message
+    assert "Segmentation fault" in str(error), "the Python stack that faulthandler wrote is among the last lines"
+
+
+def test_a_stopped_worker_has_no_heartbeat(fit: Fit) -> None:
+    def train_func() -> None:
+        session.report({})
+        if session.get_world_rank() == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(30)
+
+    first = failed(fit, train_func, heartbeat_timeout=1.5).failures[0]
+    assert (first.kind, first.rank) == ("heartbeat", 1)
+
+
+def test_a_hanging_rank_is_named_with_its_stack(fit: Fit) -> None:
+    def train_func() -> None:
+        def stuck() -> None:
+            time.sleep(30)
+
+        for i in range(1000):
+            if session.get_world_rank() == 1 and i == 3:
+                stuck()
+            time.sleep(0.05)
+            session.report({"i": i})
+
+    error = failed(fit, train_func, hang_timeout=1.0)
+    first = error.failures[0]
+    assert (first.kind, first.rank) == ("hang", 1)
+    assert "stuck" in first.traceback
+
+
+def test_a_function_that_never_lets_go_of_the_interpreter_still_has_a_heart(fit: Fit) -> None:
+    def train_func() -> None:
+        import re
+
+        # Backtracks for a while in C, with the GIL held.
+        start = time.monotonic()
+        re.match(r"(a+)+b", "a" * 25)
+        session.report({"held": time.monotonic() - start})
+
+    assert fit(train_func, workers=1, heartbeat_timeout=0.6).metrics["held"] > 0.7
+
+
+def test_a_module_that_workers_do_not_have(fit: Fit) -> None:
+    import types
+
+    gone = types.ModuleType("module_that_is_nowhere")
+    exec("def helper():\n    pass\n", gone.__dict__)
+    sys.modules["module_that_is_nowhere"] = gone
+    try:
+        helper = gone.__dict__["helper"]
+        error = failed(fit, lambda: helper(), workers=1)
+    finally:
+        del sys.modules["module_that_is_nowhere"]
+    assert error.failures[0].type == "ModuleNotFoundError"
+    assert "module_that_is_nowhere" in error.failures[0].message and "sys.path" in error.failures[0].message
+
+
+# ---------------------------------------------------------------------- going on
+
+
+def test_max_failures(fit: Fit) -> None:
+    def train_func() -> None:
+        checkpoint = session.get_checkpoint()
+        start = checkpoint.to_dict()["epoch"] + 1 if checkpoint else 0
+        for epoch in range(start, 6):
+            session.report({"epoch": epoch, "start": start}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
+            if epoch in (1, 3) and session.get_attempt() < epoch:
+                session.get_checkpoint()  # waits until it is committed
+                session.barrier()
+                if session.get_world_rank() == 1:
+                    raise ValueError(f"at {epoch}")
+                time.sleep(30)
+
+    result = fit(train_func, failure_config=FailureConfig(max_failures=2))
+    assert result.metrics["epoch"] == 5 and result.metrics["start"] == 4
+    assert result.metrics["training_iteration"] == 6
+    assert [(f.attempt, f.rank, f.message) for f in result.failures] == [(0, 1, "at 1"), (1, 1, "at 3")]
+    assert result.error is None
+
+
+def test_max_failures_is_a_limit(fit: Fit) -> None:
+    def train_func() -> None:
+        raise ValueError(f"attempt {session.get_attempt()}")
+
+    error = failed(fit, train_func, workers=1, failure_config=FailureConfig(max_failures=2))
+    assert error.failures[0].message == "attempt 2"
+    assert "Before, in attempt 0" in str(error)
+    assert error.result is not None and len(error.result.failures) == 3
+
+
+def test_max_failures_for_ever(fit: Fit) -> None:
+    def train_func() -> None:
+        if session.get_attempt() < 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        session.report({"attempt": session.get_attempt()})
+
+    assert fit(train_func, workers=1, failure_config=FailureConfig(max_failures=-1)).metrics["attempt"] == 8
+
+
+def test_logs_hold_all_attempts(fit: Fit) -> None:
+    def train_func() -> None:
+        print("attempt", session.get_attempt())
+        if session.get_attempt() == 0:
+            raise ValueError("once")
+
+    result = fit(train_func, workers=1, failure_config=FailureConfig(max_failures=1))
+    log = (result.path / "logs" / "rank_0.log").read_text()
+    assert "attempt 0\n" in log and "attempt 1\n" in log
+
+
+def test_children_of_workers_are_gone_after_a_failure(fit: Fit, tmp_path: Path) -> None:
+    def train_func(config: dict[str, str]) -> None:
+        child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        Path(config["place"], str(session.get_world_rank())).write_text(str(child.pid))
+        session.barrier()
+        raise ValueError("boom")
+
+    failed(fit, train_func, config={"place": str(tmp_path)})
+    for rank in range(2):
+        pid = int((tmp_path / str(rank)).read_text())
+        assert not Path(f"/proc/{pid}").exists(), "a grandchild was left"
+
+
+# ---------------------------------------------------------------------- signals
+
+
+SCRIPT = """
+import os, signal, sys, time
+from lockstep import *
+def train_func():
+    session.report({"x": 1}, checkpoint=Checkpoint.from_dict({"x": 1}))
+    print("running", flush=True)
+    try:
+        while True:
+            time.sleep(0.05)
+    finally:
+        STUBBORN and time.sleep(60)
+        print("cleaned up", session.stopping(), flush=True)
+try:
+    DataParallelTrainer(train_func, scaling_config=ScalingConfig(num_workers=2),
+                        run_config=RunConfig(name="run", storage_path=sys.argv[1], verbose=1)).fit()
+except KeyboardInterrupt as error:
+    print("interrupted", type(error).__name__, error.result.state, error.result.metrics["x"],
+          error.result.checkpoint.to_dict()["x"], flush=True)
+    sys.exit(7)
+"""
+
+
+def start_script(tmp_path: Path, stubborn: bool) -> subprocess.Popen[str]:
+    script = SCRIPT.replace("STUBBORN", str(stubborn))
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    seen = 0
+    for line in process.stdout:
+        seen += "running" in line
+        if seen == 2:
+            return process
+    raise AssertionError("the workers did not start")
+
+
+def descendants(pid: int) -> set[int]:
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError):
+                continue
+            if parent == pid:
+                found |= {int(entry.name)} | descendants(int(entry.name))
+    return found
+
+
+def wait_until_gone(pids: set[int], seconds: float) -> set[int]:
+    deadline = time.monotonic() + seconds
+    left = set(pids)
+    while left and time.monotonic() < deadline:
+        left = {pid for pid in left if Path(f"/proc/{pid}").exists() and not is_zombie(pid)}
+        time.sleep(0.02)
+    return left
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    process = start_script(tmp_path, stubborn=False)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 7, output
+    assert "interrupted TrainingInterrupted interrupted 1 1" in output
+    assert output.count("cleaned up True") == 2
+    result = Result.from_path(tmp_path / "run")
+    assert result.state == "interrupted"
+
+
+def test_the_second_signal_kills(tmp_path: Path) -> None:
+    process = start_script(tmp_path, stubborn=True)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 7, output
+    assert time.monotonic() - start < 5
+    assert "cleaned up" not in output
+
+
+def test_a_killed_driver_leaves_nothing_and_can_be_restored(tmp_path: Path) -> None:
+    process = start_script(tmp_path, stubborn=False)
+    started = descendants(process.pid)
+    assert len(started) >= 4, "agent, fork server and two workers"
+    process.kill()
+    process.communicate(timeout=20)
+    assert wait_until_gone(started, 5) == set()
+    assert Result.from_path(tmp_path / "run").state == "died"
+
+    def train_func() -> None:
+        checkpoint = session.get_checkpoint()
+        session.report({"found": checkpoint and checkpoint.to_dict()["x"]})
+
+    result = DataParallelTrainer.restore(
+        tmp_path / "run", train_func, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(verbose=0)
+    ).fit()
+    assert result.metrics["found"] == 1 and result.state == "finished"
+
+
+def test_ctrl_c_in_this_process_raises_and_the_next_fit_works(fit: Fit) -> None:
+    def train_func() -> None:
+        session.report({"x": 1})
+        time.sleep(30)
+
+    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(TrainingInterrupted) as caught:
+        fit(train_func)
+    assert caught.value.result is not None and caught.value.result.metrics["x"] == 1
+    assert caught.value.signal == signal.SIGINT
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert fit(lambda: session.report({"y": 2})).metrics["y"] == 2

@@ -1,0 +1,152 @@
+"""Result: what a run came to, from fit() and from its directory."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from lockstep import (
+    Checkpoint,
+    CheckpointConfig,
+    ConfigError,
+    LockstepError,
+    Result,
+    StorageError,
+    TrainingFailedError,
+    session,
+)
+
+Fit = Callable[..., Result]
+
+
+@pytest.fixture
+def done(fit: Fit) -> Result:
+    def train_func(config: dict[str, float]) -> None:
+        for epoch, (loss, accuracy) in enumerate([(3.0, 0.1), (1.0, 0.9), (2.0, float("nan"))]):
+            metrics = {"epoch": epoch, "loss": loss, "validation": {"accuracy": accuracy}, "word": "x"}
+            session.report(metrics, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
+
+    return fit(train_func, config={"lr": 0.5}, name="run")
+
+
+def test_from_path_reads_the_same(done: Result) -> None:
+    read = Result.from_path(done.path)
+    assert read.metrics == done.metrics
+    assert (read.path, read.state, read.config, read.error) == (done.path, "finished", {"lr": 0.5}, None)
+    assert read.checkpoint is not None and done.checkpoint is not None
+    assert read.checkpoint.path == done.checkpoint.path
+    assert [(c.path, m["epoch"]) for c, m in read.best_checkpoints] == [
+        (c.path, m["epoch"]) for c, m in done.best_checkpoints
+    ]
+    assert read.best_checkpoint is not None and read.best_checkpoint.to_dict()["epoch"] == 2
+
+
+def test_from_path_of_no_run(tmp_path: Path) -> None:
+    with pytest.raises(StorageError):
+        Result.from_path(tmp_path)
+
+
+def test_a_missing_metric_names_those_there_are(done: Result) -> None:
+    with pytest.raises(
+        KeyError, match="'num_epochs' was not reported; reported: 'epoch', 'loss', 'validation', 'word'"
+    ):
+        done.metrics["num_epochs"]
+    assert done.metrics.get("num_epochs") is None
+
+
+def test_paths_are_pathlib(done: Result) -> None:
+    assert isinstance(done.path, Path) and done.log_dir == done.path
+
+
+def test_best_checkpoint_by_metric(done: Result) -> None:
+    assert done.get_best_checkpoint("loss", "min").to_dict()["epoch"] == 1
+    assert done.get_best_checkpoint("loss", "max").to_dict()["epoch"] == 0
+    assert done.get_best_checkpoint("validation/accuracy", "max").to_dict()["epoch"] == 1
+    assert done.get_best_checkpoint("validation/accuracy", "min").to_dict()["epoch"] == 0, "NaN is never best"
+    with pytest.raises(ConfigError, match="mode is 'best'"):
+        done.get_best_checkpoint("loss", "best")
+    for metric in ("unknown", "word"):
+        with pytest.raises(ConfigError, match="epoch, loss, validation, word"):
+            done.get_best_checkpoint(metric, "max")
+
+
+def test_best_checkpoint_of_a_run_without_any(fit: Fit) -> None:
+    with pytest.raises(LockstepError, match="has no checkpoint"):
+        fit(lambda: None, workers=1).get_best_checkpoint("loss", "min")
+
+
+def test_ties_go_to_the_later(fit: Fit) -> None:
+    def train_func() -> None:
+        for epoch in range(3):
+            session.report({"loss": 1}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
+
+    assert fit(train_func, workers=1).get_best_checkpoint("loss", "min").to_dict()["epoch"] == 2
+
+
+def test_best_checkpoints_are_worst_first(fit: Fit) -> None:
+    def train_func() -> None:
+        for loss in (2, 4, 1, 3):
+            session.report({"loss": loss}, checkpoint=Checkpoint.from_dict({"loss": loss}))
+
+    config = CheckpointConfig(num_to_keep=3, checkpoint_score_attribute="loss", checkpoint_score_order="min")
+    result = fit(train_func, checkpoint_config=config)
+    assert [metrics["loss"] for _, metrics in result.best_checkpoints] == [3, 2, 1]
+    assert [metrics["loss"] for _, metrics in Result.from_path(result.path).best_checkpoints] == [3, 2, 1]
+
+
+def test_the_dataframe_has_all_reports(done: Result) -> None:
+    pytest.importorskip("pandas")
+    frame = done.metrics_dataframe
+    assert frame["loss"].tolist() == [3.0, 1.0, 2.0]
+    assert frame["validation/accuracy"].tolist()[:2] == [0.1, 0.9]
+    assert frame["config/lr"].tolist() == [0.5] * 3
+    assert frame["training_iteration"].tolist() == [1, 2, 3]
+
+
+def test_the_dataframe_copes_with_half_a_line(done: Result) -> None:
+    pytest.importorskip("pandas")
+    with open(done.path / "result.json", "a") as file:
+        file.write('{"loss": 5, "trai')
+    assert len(done.metrics_dataframe) == 3
+
+
+def test_the_dataframe_of_no_reports(fit: Fit) -> None:
+    pytest.importorskip("pandas")
+    assert len(fit(lambda: None, workers=1).metrics_dataframe) == 0
+
+
+def test_without_pandas_the_dataframe_says_so(done: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        done.metrics_dataframe  # noqa: B018
+
+
+def test_repr_shows_what_was_reported(done: Result) -> None:
+    text = repr(done)
+    assert "'loss': 2.0" in text and "state='finished'" in text and str(done.path) in text
+    assert "time_total_s" not in text
+
+
+def test_a_result_can_be_pickled(done: Result) -> None:
+    again = pickle.loads(pickle.dumps(done))
+    assert again.metrics == done.metrics and again.path == done.path
+    assert again.checkpoint.to_dict()["epoch"] == 2
+
+
+def test_a_failed_run_read_again_has_its_error(fit: Fit) -> None:
+    def train_func() -> None:
+        session.report({"x": 1})
+        raise ValueError("boom")
+
+    with pytest.raises(TrainingFailedError) as caught:
+        fit(train_func, workers=1)
+    assert caught.value.result is not None
+    read = Result.from_path(caught.value.result.path)
+    assert read.state == "failed" and read.metrics["x"] == 1
+    assert isinstance(read.error, TrainingFailedError)
+    assert isinstance(read.error.__cause__, ValueError)
+    assert read.failures[0].traceback == caught.value.failures[0].traceback
+    assert "error=TrainingFailedError" in repr(read)

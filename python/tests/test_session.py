@@ -1,0 +1,226 @@
+"""What the training function sees."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from lockstep import Callback, LockstepError, Result, TrainingFailedError, session, train
+
+Fit = Callable[..., Result]
+
+
+class AllRanks(Callback):
+    """Keeps what every rank reported."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[dict[str, Any] | None]] = []
+
+    def on_report(self, results: list[dict[str, Any] | None]) -> None:
+        self.rows.append(results)
+
+
+@pytest.mark.parametrize("module", [session, train])
+def test_outside_a_worker_every_function_says_where_it_works(module: Any) -> None:
+    names = [name for name in dir(module) if name.islower() and not name.startswith("_")]
+    functions = [getattr(module, name) for name in names if callable(getattr(module, name))]
+    functions = [f for f in functions if f.__module__ in ("lockstep.session", "lockstep.train")]
+    assert len(functions) >= 8
+    for function in functions:
+        arguments = {"report": ({},), "broadcast_from_rank_zero": (1,)}.get(function.__name__, ())
+        if function is train.report:
+            arguments = ()
+        with pytest.raises(LockstepError, match=r"inside the training function.*fit\(\)"):
+            function(*arguments)
+
+
+def test_ranks(fit: Fit) -> None:
+    def train_func() -> None:
+        session.report(
+            {
+                "rank": session.get_world_rank(),
+                "size": session.get_world_size(),
+                "local": session.get_local_rank(),
+                "local_size": session.get_local_world_size(),
+                "node": session.get_node_rank(),
+                "old": [train.world_rank(), train.world_size(), train.local_rank(), train.local_world_size()],
+                "attempt": session.get_attempt(),
+                "stopping": session.stopping(),
+            }
+        )
+
+    rows = AllRanks()
+    fit(train_func, workers=3, callbacks=[rows])
+    expected = {"size": 3, "local_size": 3, "node": 0, "attempt": 0, "stopping": False}
+    (row,) = rows.rows
+    for rank, metrics in enumerate(row):
+        assert metrics is not None
+        assert {key: metrics[key] for key in expected} == expected
+        assert metrics["rank"] == rank == metrics["local"]
+        assert metrics["old"] == [rank, 3, rank, 3]
+
+
+def test_names(fit: Fit) -> None:
+    def train_func() -> None:
+        session.report(
+            {
+                "experiment": session.get_experiment_name(),
+                "trial": session.get_trial_name(),
+                "id": session.get_trial_id(),
+                "dir": session.get_trial_dir(),
+            }
+        )
+
+    result = fit(train_func, name="mine")
+    assert result.metrics["experiment"] == "mine"
+    assert result.metrics["dir"] == str(result.path)
+    assert result.metrics["id"] == result.metrics["trial_id"]
+    assert result.metrics["id"] in result.metrics["trial"]
+
+
+def test_the_older_functions(fit: Fit) -> None:
+    def train_func() -> None:
+        start = (train.load_checkpoint() or {"epoch": -1})["epoch"] + 1
+        for epoch in range(start, 3):
+            train.save_checkpoint(epoch=epoch)
+            train.report(epoch=epoch, rank=train.world_rank())
+        found = train.load_checkpoint()
+        assert found is not None or train.world_rank() > 0
+        train.report(found=found and found["epoch"])
+
+    result = fit(train_func)
+    assert result.metrics["found"] == 2
+    assert result.checkpoint is not None and result.checkpoint.to_dict()["epoch"] == 2
+
+
+def test_barrier_waits_for_all(fit: Fit) -> None:
+    def train_func() -> None:
+        import time
+
+        for step in range(3):
+            if session.get_world_rank() == step:
+                time.sleep(0.2)
+            start = time.monotonic()
+            session.barrier()
+            session.report({"left": time.monotonic(), "waited": time.monotonic() - start})
+
+    rows = AllRanks()
+    fit(train_func, workers=3, callbacks=[rows])
+    for row in rows.rows:
+        left = [metrics["left"] for metrics in row if metrics]
+        assert max(left) - min(left) < 0.15, "the late rank releases all at once"
+        assert sum(metrics["waited"] > 0.1 for metrics in row if metrics) == 2
+
+
+def test_broadcast_gives_all_what_rank_zero_has(fit: Fit) -> None:
+    def train_func() -> None:
+        values = [
+            session.broadcast_from_rank_zero({"rank": session.get_world_rank(), "set": {1, 2}}),
+            session.broadcast_from_rank_zero(b"x" * 1_000_000 if session.get_world_rank() == 0 else None),
+            session.broadcast_from_rank_zero(None),
+        ]
+        assert values[0]["set"] == {1, 2}
+        session.report({"rank": values[0]["rank"], "size": len(values[1]), "none": values[2]})
+
+    rows = AllRanks()
+    fit(train_func, workers=3, callbacks=[rows])
+    for metrics in rows.rows[0]:
+        assert metrics is not None
+        assert (metrics["rank"], metrics["size"], metrics["none"]) == (0, 1_000_000, None)
+
+
+def test_one_worker_meets_itself(fit: Fit) -> None:
+    def train_func() -> None:
+        session.barrier()
+        session.report({"value": session.broadcast_from_rank_zero(5)})
+
+    assert fit(train_func, workers=1).metrics["value"] == 5
+
+
+def test_a_barrier_that_is_not_reached_names_the_missing_ranks(fit: Fit) -> None:
+    def train_func() -> None:
+        import time
+
+        if session.get_world_rank() in (1, 3):
+            time.sleep(30)
+        try:
+            session.barrier(timeout=0.5)
+        except TimeoutError as error:
+            raise RuntimeError(f"caught {error}") from error
+
+    with pytest.raises(TrainingFailedError, match="caught") as caught:
+        fit(train_func, workers=4)
+    assert "1 and 3" in caught.value.failures[0].message
+
+
+def test_broadcast_that_meets_a_barrier_is_told(fit: Fit) -> None:
+    def train_func() -> None:
+        if session.get_world_rank() == 0:
+            session.barrier()
+        else:
+            session.broadcast_from_rank_zero(1)
+
+    with pytest.raises(TrainingFailedError, match="same calls"):
+        fit(train_func)
+
+
+def test_broadcast_of_what_cannot_be_pickled(fit: Fit) -> None:
+    def train_func() -> None:
+        import threading
+
+        session.broadcast_from_rank_zero(threading.Lock())
+
+    with pytest.raises(TrainingFailedError, match="a lock that cannot be pickled"):
+        fit(train_func)
+
+
+def test_report_from_another_thread(fit: Fit) -> None:
+    def train_func() -> None:
+        import threading
+
+        thread = threading.Thread(target=lambda: session.report({"x": 1}))
+        thread.start()
+        thread.join()
+
+    assert fit(train_func).metrics["x"] == 1
+
+
+def test_threads_and_exit_functions_end_before_the_worker_does(fit: Fit) -> None:
+    def train_func() -> None:
+        import atexit
+        import threading
+        import time
+
+        def late() -> None:
+            time.sleep(0.2)
+            session.report({"late": True})
+
+        atexit.register(lambda: print("at exit", flush=False))
+        threading.Thread(target=late).start()
+
+    result = fit(train_func, workers=1)
+    assert result.metrics["late"] is True
+    assert "at exit" in (result.path / "logs" / "rank_0.log").read_text()
+
+
+def test_children_of_a_worker_may_fork(fit: Fit) -> None:
+    def train_func() -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        session.report({"x": 1})
+
+    assert fit(train_func).metrics["x"] == 1
+
+
+def test_multiprocessing_works_inside_a_worker(fit: Fit) -> None:
+    def train_func() -> None:
+        import multiprocessing
+
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            session.report({"sum": sum(pool.map(abs, [-1, -2, 3]))})
+
+    assert fit(train_func, workers=1).metrics["sum"] == 6

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# `pip install .` into a clean environment, and what a user then has: the package, the command, the C++ API.
+# Everything runs outside of the source tree, in a home directory of its own.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source=$PWD
+python=${PYTHON:-python3.11}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() {
+  echo "[test-wheel] $1" >&2
+  exit 1
+}
+
+# As deep as build/, with its compiler, flags and pybind11: the compiler cache then serves this build from that one.
+pybind11=$(.venv/bin/python -m pybind11 --cmakedir)
+export CXX=${CXX:-c++}
+rm -rf build-wheel
+"$python" -m venv "$work/venv"
+"$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+  -C build-dir=build-wheel -C cmake.define.LOCKSTEP_WERROR=ON -C cmake.define.pybind11_DIR="$pybind11" .
+
+cd "$work"
+mkdir home
+export HOME=$work/home
+unset PYTHONPATH
+package=$(venv/bin/python -c 'import lockstep, os; print(os.path.dirname(lockstep.__file__))')
+case $package in
+  "$work"/venv/*) ;;
+  *) fail "lockstep was imported from $package, not from the environment" ;;
+esac
+
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$source/pyproject.toml")
+command=$(venv/bin/lockstep --version)
+[[ $command == *"$version"* ]] || fail "lockstep --version printed '$command', expected $version"
+
+for binary in "$package"/_core*.so "$package/bin/lockstep-agent" venv/bin/lockstep; do
+  foreign=$(readelf -d "$binary" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
+    grep -v -E '^(libc|libm|libstdc\+\+|libgcc_s|libpthread|libdl|librt|ld-linux.*)\.so\.[0-9]+$' || true)
+  [ -z "$foreign" ] || fail "$binary needs libraries that a user may not have: $foreign"
+done
+for file in py.typed include/lockstep/lockstep.h include/nlohmann/json.hpp include/nlohmann/LICENSE.txt; do
+  [ -e "$package/$file" ] || fail "the wheel lacks $file"
+done
+
+cp "$source/examples/python/quickstart.py" .
+venv/bin/python quickstart.py | tee quickstart.out
+grep -q "{'epoch': 4, 'loss': 0.2}" quickstart.out || fail "the quickstart printed other metrics"
+
+cmake -S "$source/tests/wheel/consumer" -B consumer -G Ninja -Dlockstep_DIR="$package/cmake" >consumer.log ||
+  fail "a C++ project cannot find the package: $(cat consumer.log)"
+cmake --build consumer >consumer.log || fail "a C++ program does not build: $(cat consumer.log)"
+[ "$(LOCKSTEP_AGENT=$package/bin/lockstep-agent consumer/consumer | tail -n 1)" = "step=2 workers=2" ] || fail "the C++ program printed other metrics"
+
+echo "[test-wheel] ok: $(du -sh "$package" | cut -f1) installed"

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "agent/attempt.h"
+#include "agent/driver_link.h"
+#include "agent/fork_server.h"
+#include "agent/loop.h"
+#include "sys/descriptor.h"
+#include "wire/messages.h"
+
+namespace lockstep::agent {
+
+/// One node: does what the driver at the other end of a socket says (src/wire/messages.h), and is gone, with everything it started,
+/// when the driver is. One attempt at a time; one warm fork server, kept as long as Configure stays the same.
+class Agent {
+ public:
+  struct Options {
+    sys::Descriptor driver;  ///< connected stream socket
+    int parent = 0;          ///< the process whose end is ours too; 0: none
+  };
+
+  explicit Agent(Options options);
+
+  /// Until the driver is gone or says Shutdown, or SIGTERM. Returns when no process that it started is left.
+  void run();
+
+ private:
+  void on(wire::Configure& message);
+  void on(wire::StartAttempt& message);
+  void on(wire::StopAttempt& message);
+  void on(wire::DumpStacks& message);
+  void on(wire::ToWorker& message);
+  void on(wire::Shutdown& message);
+
+  void start_server();
+  void server_ready();
+  void server_died(const std::string& why);
+  void begin_attempt();
+  void fail(const std::string& message);
+  void child_ended();
+  /// Ends the attempt when none of its processes is left, else kills what is.
+  void sweep();
+  std::vector<int> not_orphans() const;
+  Attempt* running(int attempt);
+
+  Loop loop_;
+  std::optional<DriverLink> driver_;
+  sys::Descriptor parent_;
+  Watch parent_watch_;
+  wire::Configure configure_;
+  bool configured_ = false;
+  bool ready_is_due_ = false;      ///< a Configure waits for its answer
+  std::unique_ptr<ForkServer> server_;
+  std::unique_ptr<Attempt> attempt_;
+  bool attempt_waits_ = false;     ///< for the fork server
+  bool sweeping_ = false;          ///< the attempt's workers are gone, their children perhaps not
+};
+
+}  // namespace lockstep::agent

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "agent/driver_link.h"
+#include "agent/fork_server.h"
+#include "agent/loop.h"
+#include "agent/memory_kills.h"
+#include "agent/worker.h"
+#include "wire/messages.h"
+
+namespace lockstep::agent {
+
+/// The workers of one attempt on this node.
+class Attempt {
+ public:
+  /// `ended` is called once, from the loop, when every worker is gone.
+  Attempt(Loop& loop, DriverLink& driver, wire::StartAttempt start, std::function<void()> ended);
+
+  int number() const { return start_.attempt; }
+  /// Asks the fork server for every worker.
+  void start(ForkServer& server);
+  /// Executes the program once per worker. Throws EngineError; workers may run then, and stop() is due.
+  void start(const wire::Configure& configure);
+
+  // What the fork server tells.
+  void started(int rank, sys::Process process);
+  void exited(int pid, sys::ExitStatus status);
+  void server_died();
+  /// The workers that have no process never will.
+  void abandon_unborn();
+
+  void stop(bool interrupt, Seconds grace);
+  void dump_stacks(Seconds timeout);
+  /// Relays to one rank, or to all (-1).
+  void send(int rank, std::span<const std::uint8_t> message);
+  void pause(bool paused);
+  std::vector<int> pids() const;
+
+ private:
+  Worker* find(int rank);
+  std::vector<Worker::Ends> open();
+  void kill();
+  void gone(Worker& worker);
+
+  Loop& loop_;
+  DriverLink& driver_;
+  wire::StartAttempt start_;
+  std::function<void()> ended_;
+  sys::Descriptor payload_;
+  MemoryKills memory_kills_;
+  std::uint64_t memory_kills_before_;
+  Timer grace_;
+  bool stopped_ = false;   ///< by StopAttempt
+  bool killing_ = false;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+/// Whether a worker's end is the work of the kernel's OOM killer: a SIGKILL that is not ours, and a kill was counted.
+bool killed_for_memory(sys::ExitStatus status, bool killed_by_us, std::uint64_t kills_before, std::uint64_t kills_now);
+
+}  // namespace lockstep::agent

@@ -1,0 +1,90 @@
+#include "agent/driver_link.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/log.h"
+
+namespace lockstep::agent {
+namespace {
+
+/// Workers are not read while more than this waits, until it is half of it again.
+constexpr std::size_t kFull = std::size_t{8} << 20;
+/// Capacity that an idle buffer keeps.
+constexpr std::size_t kKept = std::size_t{1} << 20;
+
+}  // namespace
+
+DriverLink::DriverLink(Loop& loop, sys::Descriptor socket, Handlers handlers)
+    : loop_(loop), socket_(std::move(socket)), handlers_(std::move(handlers)), watch_(loop, socket_.get()) {
+  watch_.on_readable([this] { read(); });
+}
+
+void DriverLink::read() {
+  static std::array<std::uint8_t, std::size_t{256} << 10> buffer;
+  const ssize_t size = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return close();
+  try {
+    reader_.feed(std::span(buffer).first(static_cast<std::size_t>(size)));
+    while (const auto frame = closed_ ? std::nullopt : reader_.next_view()) {
+      auto message = wire::decode<wire::DriverToAgent>(*frame);
+      handlers_.message(message);
+    }
+  } catch (const wire::WireError& error) {
+    log_error("the driver sent what is no message: " + std::string(error.what()));
+    close();
+  }
+}
+
+void DriverLink::close() {
+  if (closed_) return;
+  closed_ = true;
+  watch_.pause();
+  handlers_.closed();
+}
+
+void DriverLink::sent_more() {
+  if (!flush_is_due_) {
+    // Posted: what the callbacks that are due now have to say travels together.
+    flush_is_due_ = true;
+    loop_.post([this] { flush(); });
+  }
+  if (!full_ && waiting() > kFull) {
+    full_ = true;
+    handlers_.full(true);
+  }
+}
+
+void DriverLink::flush() {
+  flush_is_due_ = false;
+  while (!closed_) {
+    if (sent_ == sending_.size()) {
+      sending_.clear();
+      sent_ = 0;
+      if (sending_.capacity() > kKept) Bytes().swap(sending_);
+      if (gathered_.empty()) break;
+      sending_.swap(gathered_);
+    }
+    const ssize_t size = ::send(socket_.get(), sending_.data() + sent_, sending_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (size >= 0) {
+      sent_ += static_cast<std::size_t>(size);
+    } else if (errno == EAGAIN) {
+      flush_is_due_ = true;
+      watch_.once_writable([this] { flush(); });
+      break;
+    } else if (errno != EINTR) {
+      return close();
+    }
+  }
+  if (full_ && waiting() <= kFull / 2) {
+    full_ = false;
+    handlers_.full(false);
+  }
+}
+
+}  // namespace lockstep::agent

@@ -1,0 +1,223 @@
+#include "agent/worker.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "base/log.h"
+#include "sys/sockets.h"
+
+namespace lockstep::agent {
+namespace {
+
+constexpr std::size_t kMessageRead = std::size_t{256} << 10;
+constexpr std::size_t kLogRead = std::size_t{64} << 10;
+constexpr std::size_t kMaxStacks = std::size_t{1} << 20;
+/// Stacks that do not end with a zero byte are taken to be whole after so long a silence.
+constexpr Seconds kStacksQuiet{0.2};
+
+std::array<std::uint8_t, kMessageRead> buffer;
+
+std::string describe(int pid) {
+  const auto status = sys::process_status(pid);
+  if (!status) return "pid " + std::to_string(pid) + ", gone";
+  std::string text = "pid " + std::to_string(pid) + ", state " + status->state;
+  switch (status->state) {
+    case 'R': text += " (running)"; break;
+    case 'S': text += " (sleeping)"; break;
+    case 'D': text += " (waiting for a device, cannot be interrupted)"; break;
+    case 'T': text += " (stopped by a signal)"; break;
+    case 't': text += " (stopped by a debugger)"; break;
+    case 'Z': text += " (ended)"; break;
+    default: break;
+  }
+  if (!status->wait_channel.empty()) text += ", waits in " + status->wait_channel;
+  return text + "\n";
+}
+
+}  // namespace
+
+Worker::Worker(Loop& loop, DriverLink& driver, int attempt, int rank, std::function<void(Worker&)> gone)
+    : loop_(loop), driver_(driver), attempt_(attempt), rank_(rank), gone_(std::move(gone)), stacks_quiet_(loop), stacks_deadline_(loop) {}
+
+Worker::~Worker() = default;
+
+Worker::Ends Worker::open(const Bytes& first) {
+  Ends ends;
+  std::tie(socket_, ends.socket) = sys::socket_pair();
+  std::tie(log_, ends.log) = sys::pipe_pair();
+  std::tie(stacks_, ends.stacks) = sys::pipe_pair();
+  socket_watch_ = Watch(loop_, socket_.get());
+  log_watch_ = Watch(loop_, log_.get());
+  stacks_watch_ = Watch(loop_, stacks_.get());
+  socket_watch_.on_readable([this] { read_messages(); });
+  log_watch_.on_readable([this] { read_log(); });
+  stacks_watch_.on_readable([this] { read_stacks(); });
+  for (const auto* fd : {&socket_, &log_, &stacks_}) sys::set_nonblocking(fd->get(), true);
+  if (driver_.full()) pause(true);
+  send(first);
+  return ends;
+}
+
+void Worker::started(sys::Process process) {
+  process_ = std::move(process);
+  driver_.send(wire::WorkerStarted{attempt_, rank_, process_.pid});
+  process_watch_ = Watch(loop_, process_.pidfd.get());
+  process_watch_.on_readable([this] { process_ended(); });
+}
+
+// ---------------------------------------------------------------- what it says
+
+/// Whether there was something; false at the end and when there is nothing yet.
+bool Worker::read_messages() {
+  const ssize_t size = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (size < 0 && errno == EINTR) return true;
+  if (size < 0 && errno == EAGAIN) return false;
+  if (size <= 0) {
+    socket_watch_.pause();
+    return false;
+  }
+  try {
+    reader_.feed(std::span(buffer).first(static_cast<std::size_t>(size)));
+    while (const auto frame = reader_.next_view()) driver_.relay(attempt_, rank_, *frame);
+  } catch (const wire::WireError& error) {
+    log_error("rank " + std::to_string(rank_) + " is killed: " + error.what());
+    socket_watch_.pause();
+    signal(SIGKILL);
+    return false;
+  }
+  return true;
+}
+
+bool Worker::read_log() {
+  const ssize_t size = ::read(log_.get(), buffer.data(), kLogRead);
+  if (size < 0 && errno == EINTR) return true;
+  if (size < 0 && errno == EAGAIN) return false;
+  const bool at_end = size <= 0;
+  if (at_end) log_watch_.pause();
+  std::string text = at_end ? text_.finish() : text_.add(std::span(buffer).first(static_cast<std::size_t>(size)));
+  if (!text.empty()) driver_.send(wire::LogText{attempt_, rank_, std::move(text)});
+  return !at_end;
+}
+
+void Worker::pause(bool paused) {
+  for (Watch* watch : {&socket_watch_, &log_watch_}) paused ? watch->pause() : watch->resume();
+}
+
+// ---------------------------------------------------------------- what it is told
+
+void Worker::send(std::span<const std::uint8_t> message) {
+  wire::append_frame(outgoing_, message);
+  if (!writing_) write();
+}
+
+void Worker::write() {
+  writing_ = false;
+  while (sent_ < outgoing_.size()) {
+    const ssize_t size = ::send(socket_.get(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (size >= 0) {
+      sent_ += static_cast<std::size_t>(size);
+    } else if (errno == EAGAIN) {
+      writing_ = true;
+      socket_watch_.once_writable([this] { write(); });
+      return;
+    } else if (errno != EINTR) {
+      break;  // the worker is gone; its end is told elsewhere
+    }
+  }
+  Bytes().swap(outgoing_);
+  sent_ = 0;
+}
+
+void Worker::signal(int signal) {
+  if (alive()) sys::send_signal(process_.pidfd.get(), signal);
+}
+
+void Worker::kill() {
+  killed_ = true;
+  if (!alive()) return;
+  const auto family = sys::descendants(process_.pid);
+  ::kill(-process_.pid, SIGKILL);
+  sys::send_signal(process_.pidfd.get(), SIGKILL);
+  for (const int pid : family) ::kill(pid, SIGKILL);
+}
+
+// ---------------------------------------------------------------- stacks
+
+void Worker::dump_stacks(Seconds timeout) {
+  if (!alive()) return;
+  stacks_text_.clear();
+  dumping_ = true;
+  const auto status = sys::process_status(process_.pid);
+  if (status && (status->state == 'T' || status->state == 't'))
+    return finish_stacks("It is stopped and cannot tell its stacks; SIGCONT lets it go on.\n");
+  if (!sys::catches_signal(process_.pid, SIGUSR2)) return finish_stacks("It has not come so far that it could tell its stacks.\n");
+  stacks_deadline_.set(timeout, [this] { finish_stacks(stacks_text_.empty() ? "It did not answer in time.\n" : ""); });
+  signal(SIGUSR2);
+}
+
+void Worker::read_stacks() {
+  const ssize_t size = ::read(stacks_.get(), buffer.data(), kLogRead);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return stacks_watch_.pause();
+  if (!dumping_) return;
+  const std::string_view text(reinterpret_cast<const char*>(buffer.data()), static_cast<std::size_t>(size));
+  const std::size_t end = text.find('\0');
+  if (stacks_text_.size() < kMaxStacks) stacks_text_ += text.substr(0, end);
+  if (end != std::string_view::npos) return finish_stacks("");
+  stacks_quiet_.set(kStacksQuiet, [this] { finish_stacks(""); });
+}
+
+void Worker::finish_stacks(const char* remark) {
+  if (!dumping_) return;
+  dumping_ = false;
+  stacks_quiet_.cancel();
+  stacks_deadline_.cancel();
+  TextStream text;
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(stacks_text_.data());
+  std::string valid = text.add({bytes, stacks_text_.size()}) + text.finish();
+  driver_.send(wire::WorkerStacks{attempt_, rank_, describe(process_.pid) + remark + valid});
+}
+
+// ---------------------------------------------------------------- its end
+
+void Worker::process_ended() {
+  process_watch_.pause();
+  finish_stacks("It ended before it could tell its stacks.\n");
+  ended_ = true;
+  // A pipe and a socket hold little more than this; what a child of the worker goes on writing must not keep us here.
+  constexpr int kMostReads = 64;
+  for (int i = 0; i < kMostReads && read_messages();) ++i;
+  for (int i = 0; i < kMostReads && read_log();) ++i;
+  if (!status_) status_ = sys::take_exit(process_.pidfd.get(), false);
+  if (!status_ && parent_died_) status_ = sys::ExitStatus{0, SIGKILL};
+  tell();
+}
+
+void Worker::parent_says(std::optional<sys::ExitStatus> status) {
+  if (told_) return;
+  if (status) status_ = status;
+  parent_died_ = !status;
+  // An orphan is ours now; when its parent took the status and died with it, there is nothing better to say than how workers of a
+  // dead parent end.
+  if (ended_ && !status_) status_ = sys::take_exit(process_.pidfd.get(), false).value_or(sys::ExitStatus{0, SIGKILL});
+  tell();
+}
+
+void Worker::end(sys::ExitStatus status) {
+  status_ = status;
+  ended_ = true;
+  tell();
+}
+
+void Worker::tell() {
+  if (told_ || !ended_ || !status_) return;
+  told_ = true;
+  gone_(*this);
+}
+
+}  // namespace lockstep::agent

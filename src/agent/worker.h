@@ -1,0 +1,91 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "agent/driver_link.h"
+#include "agent/loop.h"
+#include "agent/text_stream.h"
+#include "sys/process.h"
+#include "wire/channel.h"
+
+namespace lockstep::agent {
+
+/// One rank's process, from before its birth to its end: relays its messages and its output, tells of its exit.
+class Worker {
+ public:
+  /// What the process gets.
+  struct Ends {
+    sys::Descriptor socket;  ///< frames to and from the agent
+    sys::Descriptor log;     ///< for standard output and error
+    sys::Descriptor stacks;  ///< where SIGUSR2 makes it write its stacks; a zero byte ends them
+  };
+
+  /// `gone` is called once, when the process has ended and all it wrote and sent has been relayed; it may not destroy the Worker.
+  Worker(Loop& loop, DriverLink& driver, int attempt, int rank, std::function<void(Worker&)> gone);
+  ~Worker();
+
+  /// Makes the connections and returns the process's ends of them. `first` is sent at once.
+  Ends open(const Bytes& first);
+  /// The process exists.
+  void started(sys::Process process);
+  /// Its parent tells how it ended (or died itself: nothing).
+  void parent_says(std::optional<sys::ExitStatus> status);
+  /// There never was a process.
+  void never_started() { end({0, 9}); }
+
+  /// Sends a message, whenever the worker reads it.
+  void send(std::span<const std::uint8_t> message);
+  /// Stops or goes on relaying.
+  void pause(bool paused);
+  void signal(int signal);
+  /// SIGKILL to the process, its group and everything that descends from it.
+  void kill();
+  /// Sends WorkerStacks within `timeout`.
+  void dump_stacks(Seconds timeout);
+
+  int rank() const { return rank_; }
+  int pid() const { return process_.pid; }
+  bool alive() const { return process_.pid != 0 && !ended_; }
+  /// Whether gone() has been called.
+  bool gone() const { return told_; }
+  sys::ExitStatus status() const { return *status_; }
+  bool killed() const { return killed_; }
+
+ private:
+  bool read_messages();
+  bool read_log();
+  void read_stacks();
+  void write();
+  void process_ended();
+  void end(sys::ExitStatus status);
+  void tell();
+  void finish_stacks(const char* remark);
+
+  Loop& loop_;
+  DriverLink& driver_;
+  const int attempt_;
+  const int rank_;
+  std::function<void(Worker&)> gone_;
+
+  sys::Process process_;
+  sys::Descriptor socket_, log_, stacks_;
+  Watch process_watch_, socket_watch_, log_watch_, stacks_watch_;
+  wire::FrameReader reader_;
+  TextStream text_;
+  Bytes outgoing_;
+  std::size_t sent_ = 0;
+  bool writing_ = false;  ///< waits until the socket takes more
+
+  std::string stacks_text_;
+  bool dumping_ = false;
+  Timer stacks_quiet_, stacks_deadline_;
+
+  bool killed_ = false;
+  bool ended_ = false;    ///< the process has ended; its status may be on its way
+  bool parent_died_ = false;
+  bool told_ = false;
+  std::optional<sys::ExitStatus> status_;
+};
+
+}  // namespace lockstep::agent

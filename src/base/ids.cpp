@@ -1,0 +1,41 @@
+#include "base/ids.h"
+
+#include <ctime>
+#include <random>
+
+#include "base/text.h"
+
+namespace lockstep {
+
+std::string random_hex(int digits) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::random_device device;
+  std::string text;
+  while (static_cast<int>(text.size()) < digits) text += kDigits[device() % 16];
+  return text;
+}
+
+std::string date_string(WallTime time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d_%H-%M-%S", &parts);
+  return text;
+}
+
+void check_run_name(std::string_view name) {
+  const auto refuse = [&](const char* why) {
+    throw ConfigError("[run] the run name " + in_quotes(name) + " " + why +
+                      "; choose one path component such as \"digits-1\"");
+  };
+  if (name.empty()) refuse("is empty");
+  if (name == "." || name == "..") refuse("names a directory that exists already");
+  if (name.size() > 200) refuse("is longer than 200 bytes");
+  for (const char c : name) {
+    if (c == '/') refuse("contains '/'");
+    if (static_cast<unsigned char>(c) < 32 || c == 127) refuse("contains a control character");
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,171 @@
+#include "base/json.h"
+
+#include <charconv>
+#include <cmath>
+#include <lockstep/error.h>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kNan = "\x01NaN";
+constexpr std::string_view kInfinity = "\x01Infinity";
+constexpr std::string_view kMinusInfinity = "\x01-Infinity";
+
+void append_pretty(std::string& out, const Value& value, int depth) {
+  const auto new_line = [&](int level) { out.append(1, '\n').append(static_cast<std::size_t>(level) * 2, ' '); };
+  if (value.is_structured() && !value.empty()) {
+    out += value.is_object() ? '{' : '[';
+    bool first = true;
+    for (auto item = value.begin(); item != value.end(); ++item) {
+      if (!std::exchange(first, false)) out += ',';
+      new_line(depth + 1);
+      if (value.is_object()) {
+        append_json_string(out, item.key());
+        out += ": ";
+      }
+      append_pretty(out, *item, depth + 1);
+    }
+    new_line(depth);
+    out += value.is_object() ? '}' : ']';
+  } else {
+    append_json(out, value);
+  }
+}
+
+/// The words for floats that JSON lacks, as strings that no file of ours holds (a control character is always escaped).
+std::string with_marked_floats(std::string_view text) {
+  std::string out;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\' && i + 1 < text.size()) {
+        out += c;
+        out += text[++i];
+        continue;
+      }
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else {
+      const auto word_at = [&](std::string_view word) { return text.substr(i, word.size()) == word; };
+      std::string_view word = word_at("NaN") ? "NaN" : word_at("Infinity") ? "Infinity" : word_at("-Infinity") ? "-Infinity" : "";
+      if (!word.empty()) {
+        out.append("\"\\u0001").append(word).append("\"");
+        i += word.size() - 1;
+        continue;
+      }
+    }
+    out += c;
+  }
+  return out;
+}
+
+void restore_floats(Value& value) {
+  if (value.is_structured()) {
+    for (auto& item : value) restore_floats(item);
+  } else if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    if (text == kNan) value = std::numeric_limits<double>::quiet_NaN();
+    else if (text == kInfinity) value = std::numeric_limits<double>::infinity();
+    else if (text == kMinusInfinity) value = -std::numeric_limits<double>::infinity();
+  }
+}
+
+}  // namespace
+
+void append_json_number(std::string& out, double number) {
+  if (std::isnan(number)) {
+    out += "NaN";
+  } else if (std::isinf(number)) {
+    out += number > 0 ? "Infinity" : "-Infinity";
+  } else {
+    char text[32];
+    const auto end = std::to_chars(text, text + sizeof text, number).ptr;
+    const std::string_view digits(text, static_cast<std::size_t>(end - text));
+    out += digits;
+    if (digits.find_first_of(".e") == std::string_view::npos) out += ".0";
+  }
+}
+
+void append_json_string(std::string& out, std::string_view text) {
+  const auto plain = [](char c) { return c >= 32 && c < 127 && c != '"' && c != '\\'; };
+  bool simple = true;
+  for (const char c : text) simple = simple && plain(c);
+  if (simple) {
+    out.append(1, '"').append(text).append(1, '"');
+  } else {
+    out += nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+}
+
+void append_json(std::string& out, const Value& value) {
+  switch (value.type()) {
+    case Value::value_t::object: {
+      out += '{';
+      bool first = true;
+      for (auto item = value.begin(); item != value.end(); ++item) {
+        if (!std::exchange(first, false)) out += ", ";
+        append_json_string(out, item.key());
+        out += ": ";
+        append_json(out, *item);
+      }
+      out += '}';
+      return;
+    }
+    case Value::value_t::array: {
+      out += '[';
+      for (std::size_t i = 0; i < value.size(); ++i) {
+        if (i > 0) out += ", ";
+        append_json(out, value[i]);
+      }
+      out += ']';
+      return;
+    }
+    case Value::value_t::string: append_json_string(out, value.get_ref<const std::string&>()); return;
+    case Value::value_t::boolean: out += value.get<bool>() ? "true" : "false"; return;
+    case Value::value_t::number_integer: out += std::to_string(value.get<std::int64_t>()); return;
+    case Value::value_t::number_unsigned: out += std::to_string(value.get<std::uint64_t>()); return;
+    case Value::value_t::number_float: append_json_number(out, value.get<double>()); return;
+    case Value::value_t::binary: append_json(out, Value(static_cast<const Bytes&>(value.get_binary()))); return;
+    case Value::value_t::null:
+    case Value::value_t::discarded: out += "null"; return;
+  }
+}
+
+std::string to_json(const Value& value) {
+  std::string out;
+  append_json(out, value);
+  return out;
+}
+
+std::string to_pretty_json(const Value& value) {
+  std::string out;
+  append_pretty(out, value, 0);
+  return out + "\n";
+}
+
+Value parse_json(std::string_view text, std::string_view where) {
+  // Most files have no such word: they are parsed as they are.
+  const bool marked = text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
+  try {
+    if (!marked) return Value::parse(text.begin(), text.end());
+    Value value = Value::parse(with_marked_floats(text));
+    restore_floats(value);
+    return value;
+  } catch (const Value::exception& error) {
+    throw StorageError("[json] " + std::string(where) + " is not valid JSON: " + error.what());
+  }
+}
+
+const Value* find_path(const Value& object, const std::string& key) {
+  if (!object.is_object()) return nullptr;
+  if (auto found = object.find(key); found != object.end()) return &*found;
+  const auto slash = key.find('/');
+  if (slash == std::string::npos) return nullptr;
+  auto outer = object.find(key.substr(0, slash));
+  return outer == object.end() ? nullptr : find_path(*outer, key.substr(slash + 1));
+}
+
+}  // namespace lockstep

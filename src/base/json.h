@@ -1,0 +1,27 @@
+#pragma once
+
+#include <lockstep/value.h>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// Appends `value` as one line of JSON, as Python's json module writes it: NaN, Infinity and -Infinity stand as those words,
+/// floats keep the shortest digits that read back equal. Bytes become a list of numbers; invalid UTF-8 is replaced.
+void append_json(std::string& out, const Value& value);
+/// The same as a new string.
+std::string to_json(const Value& value);
+/// Several lines, two spaces a level, for people.
+std::string to_pretty_json(const Value& value);
+
+/// Appends one number or one quoted string, as append_json would.
+void append_json_number(std::string& out, double number);
+void append_json_string(std::string& out, std::string_view text);
+
+/// Reads JSON, and the words that append_json writes. Throws StorageError with `where` and the position.
+Value parse_json(std::string_view text, std::string_view where);
+
+/// The value at `key`; where there is none and the key has slashes, at that path of nested dicts; else null.
+const Value* find_path(const Value& object, const std::string& key);
+
+}  // namespace lockstep

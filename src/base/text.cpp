@@ -1,0 +1,61 @@
+#include "base/text.h"
+
+#include <array>
+#include <cstdio>
+
+namespace lockstep {
+
+std::string in_quotes(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 32 || c == 127) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(c));
+      out += escaped;
+    } else {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string listed(const std::vector<int>& numbers) {
+  if (numbers.empty()) return "none";
+  std::string out = std::to_string(numbers[0]);
+  for (std::size_t i = 1; i < numbers.size(); ++i)
+    out += (i + 1 == numbers.size() ? " and " : ", ") + std::to_string(numbers[i]);
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& items, std::string_view separator) {
+  std::string out;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out += separator;
+    out += items[i];
+  }
+  return out;
+}
+
+std::string human_size(double bytes) {
+  static constexpr std::array kUnits{"B", "kB", "MB", "GB", "TB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1000 && unit + 1 < kUnits.size(); ++unit) bytes /= 1000;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return text;
+}
+
+std::string human_duration(double seconds) {
+  char text[32];
+  const auto whole = static_cast<long>(seconds);
+  if (seconds < 60)
+    std::snprintf(text, sizeof text, "%.1fs", seconds);
+  else if (whole < 3600)
+    std::snprintf(text, sizeof text, "%ldm %02lds", whole / 60, whole % 60);
+  else
+    std::snprintf(text, sizeof text, "%ldh %02ldm", whole / 3600, whole / 60 % 60);
+  return text;
+}
+
+}  // namespace lockstep

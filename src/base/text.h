@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+/// `text` in double quotes with control characters escaped, for messages.
+std::string in_quotes(std::string_view text);
+
+/// "1, 2 and 3"; "none" for an empty list.
+std::string listed(const std::vector<int>& numbers);
+/// The items with `separator` between them.
+std::string joined(const std::vector<std::string>& items, std::string_view separator);
+
+/// "1.5 MB" and the like, powers of 1000.
+std::string human_size(double bytes);
+/// "1.2s", "3m 04s", "2h 10m".
+std::string human_duration(double seconds);
+
+}  // namespace lockstep

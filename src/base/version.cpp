@@ -1,0 +1,7 @@
+#include "base/version.h"
+
+namespace lockstep {
+
+const char* const kVersion = LOCKSTEP_VERSION;
+
+}  // namespace lockstep

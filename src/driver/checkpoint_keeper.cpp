@@ -1,0 +1,136 @@
+#include "driver/checkpoint_keeper.h"
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "store/retention.h"
+
+namespace lockstep::driver {
+namespace {
+
+/// A number in a dict, where there is one.
+std::optional<double> number_at(const Value& dict, const std::string& attribute) {
+  const Value* found = find_path(dict, attribute);
+  if (found == nullptr || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+/// The plain dict of a checkpoint that is one.
+Value dict_of(const Checkpoint& checkpoint) {
+  const auto files = checkpoint.files();
+  return std::ranges::find(files, "data.json") == files.end() ? Value::object() : checkpoint.to_dict();
+}
+
+std::vector<store::Part> to_store(const std::vector<Part>& parts) {
+  std::vector<store::Part> out;
+  for (const Part& part : parts) {
+    store::Part each{part.rank, {}};
+    for (const auto& file : part.written.files) each.files.push_back({file.name, file.size, file.xxh3_128});
+    out.push_back(std::move(each));
+  }
+  return out;
+}
+
+}  // namespace
+
+CheckpointKeeper::CheckpointKeeper(store::RunDirectory& directory, CheckpointConfig config, std::function<void(const std::string&)> warn)
+    : directory_(directory), config_(std::move(config)), warn_(std::move(warn)) {}
+
+void CheckpointKeeper::load() {
+  for (const int seq : directory_.checkpoints()) {
+    set_next_seq(seq + 1);
+    try {
+      const auto committed = directory_.checkpoint(seq);
+      Checkpoint checkpoint = Checkpoint::from_directory(committed.path);
+      std::optional<double> score;
+      if (!config_.score_attribute.empty()) {
+        score = number_at(dict_of(checkpoint), config_.score_attribute);
+        if (!score) score = number_at(committed.manifest.metrics, config_.score_attribute);
+      }
+      kept_.push_back({seq, score, committed.manifest.metrics, std::move(checkpoint)});
+    } catch (const StorageError& error) {
+      warn_(error.what());
+    }
+  }
+}
+
+void CheckpointKeeper::begin_attempt() {
+  directory_.remove_partials();
+  resumed_.reset();
+  if (in_memory()) return;
+  const auto good = directory_.latest_good(warn_);
+  // What is newer and broken is no checkpoint any more; its files stay for whoever wants to look.
+  std::erase_if(kept_, [&](const Kept& kept) { return !good || kept.seq > good->seq; });
+  if (good) resumed_ = good->seq;
+}
+
+std::optional<double> CheckpointKeeper::score_of(const Value& metrics, const std::vector<Part>& parts) const {
+  if (config_.score_attribute.empty()) return std::nullopt;
+  for (const Part& part : parts)
+    if (part.written.score) return part.written.score;
+  return number_at(metrics, config_.score_attribute);
+}
+
+CheckpointKeeper::Committed CheckpointKeeper::commit(const Commit& commit, int attempt, int world_size, Value metrics) {
+  const int seq = next_seq_;
+  const auto score = score_of(metrics, commit.parts);
+  metrics.erase("config");
+  Checkpoint checkpoint = in_memory() ? memory_checkpoint(commit) : disk_checkpoint(commit, seq, attempt, world_size, metrics);
+  next_seq_ = seq + 1;
+  if (in_memory()) kept_.clear();
+  kept_.push_back({seq, score, std::move(metrics), checkpoint});
+  if (!in_memory()) retain();
+  return {std::move(checkpoint), seq};
+}
+
+Checkpoint CheckpointKeeper::memory_checkpoint(const Commit& commit) const {
+  std::vector<std::pair<std::string, Bytes>> files;
+  for (const Part& part : commit.parts) files.insert(files.end(), part.written.contents.begin(), part.written.contents.end());
+  return Checkpoint::from_files(std::move(files));
+}
+
+Checkpoint CheckpointKeeper::disk_checkpoint(const Commit& commit, int seq, int attempt, int world_size, const Value& metrics) const {
+  store::Manifest manifest;
+  manifest.seq = seq;
+  manifest.attempt = attempt;
+  manifest.world_size = world_size;
+  for (const Part& part : commit.parts) manifest.ranks.push_back(part.rank);
+  manifest.created = unix_seconds(wall_now());
+  manifest.metrics = metrics;
+  manifest.files = store::merge_parts(to_store(commit.parts));
+  return Checkpoint::from_directory(directory_.commit(commit.parts.front().written.partial, manifest));
+}
+
+void CheckpointKeeper::retain() {
+  std::vector<store::ScoredCheckpoint> scored;
+  for (const Kept& kept : kept_) scored.push_back({kept.seq, kept.score});
+  std::set<int> protect;
+  if (resumed_) protect.insert(*resumed_);
+  const auto order = config_.score_order == "min" ? store::ScoreOrder::min : store::ScoreOrder::max;
+  for (const int seq : store::decide_retention(std::move(scored), config_.num_to_keep, order, protect).remove) {
+    directory_.remove_checkpoint(seq);
+    std::erase_if(kept_, [&](const Kept& kept) { return kept.seq == seq; });
+  }
+}
+
+std::optional<Checkpoint> CheckpointKeeper::latest() const {
+  if (kept_.empty()) return std::nullopt;
+  return kept_.back().checkpoint;
+}
+
+Value CheckpointKeeper::latest_metrics() const { return kept_.empty() ? Value::object() : kept_.back().metrics; }
+
+std::vector<std::pair<Checkpoint, Value>> CheckpointKeeper::best() const {
+  std::vector<std::pair<Checkpoint, Value>> best;
+  if (in_memory()) return best;
+  std::vector<store::ScoredCheckpoint> scored;
+  for (const Kept& kept : kept_) scored.push_back({kept.seq, kept.score});
+  const auto order = config_.score_order == "min" ? store::ScoreOrder::min : store::ScoreOrder::max;
+  for (const int seq : store::decide_retention(std::move(scored), config_.num_to_keep, order).best) {
+    const auto found = std::ranges::find(kept_, seq, &Kept::seq);
+    best.emplace_back(found->checkpoint, found->metrics);
+  }
+  return best;
+}
+
+}  // namespace lockstep::driver

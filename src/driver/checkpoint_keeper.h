@@ -1,0 +1,70 @@
+#pragma once
+
+#include <lockstep/checkpoint.h>
+#include <lockstep/config.h>
+#include <lockstep/value.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "driver/state.h"
+#include "store/run_directory.h"
+
+namespace lockstep::driver {
+
+/// The run's checkpoints: commits what workers wrote, deletes what need not be kept, knows where to resume.
+/// The driver's thread alone uses it.
+class CheckpointKeeper {
+ public:
+  /// `warn` hears of checkpoints that are broken.
+  CheckpointKeeper(store::RunDirectory& directory, CheckpointConfig config, std::function<void(const std::string&)> warn);
+
+  /// Takes over what an earlier driver of this run committed.
+  void load();
+  /// Clears what dead workers left, and finds where the next attempt resumes: the newest valid checkpoint of this run.
+  void begin_attempt();
+
+  struct Committed {
+    Checkpoint checkpoint;
+    int seq;
+  };
+  /// Makes the parts one committed checkpoint. Throws StorageError; then the partial files stay for the next begin_attempt().
+  Committed commit(const Commit& commit, int attempt, int world_size, Value metrics);
+
+  /// Every rank has got beyond the checkpoint that the attempt resumed from: it may go.
+  void release_resumed() { resumed_.reset(); }
+
+  bool in_memory() const { return config_.num_to_keep == 0; }
+  int next_seq() const { return next_seq_; }
+  void set_next_seq(int seq) { next_seq_ = std::max(next_seq_, seq); }
+  std::optional<Checkpoint> latest() const;
+  /// The metrics with which the latest was reported; an empty dict when there is none.
+  Value latest_metrics() const;
+  /// Worst first, best last, with their metrics.
+  std::vector<std::pair<Checkpoint, Value>> best() const;
+
+ private:
+  struct Kept {
+    int seq;
+    std::optional<double> score;
+    Value metrics;
+    Checkpoint checkpoint;
+  };
+  std::optional<double> score_of(const Value& metrics, const std::vector<Part>& parts) const;
+  Checkpoint memory_checkpoint(const Commit& commit) const;
+  Checkpoint disk_checkpoint(const Commit& commit, int seq, int attempt, int world_size, const Value& metrics) const;
+  void retain();
+
+  store::RunDirectory& directory_;
+  CheckpointConfig config_;
+  std::function<void(const std::string&)> warn_;
+  std::vector<Kept> kept_;  ///< by seq
+  std::optional<int> resumed_;
+  int next_seq_ = 0;
+};
+
+}  // namespace lockstep::driver

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <lockstep/error.h>
+
+#include <string>
+#include <vector>
+
+#include "driver/state.h"
+
+namespace lockstep::driver {
+
+/// What a process that ended too early tells: by code, by signal (a native crash says so), or for want of memory.
+Failure failure_of_exit(const WorkerExited& exited);
+
+/// The failure of a rank that went silent.
+Failure failure_of_hang(const RunState& state, int rank, Instant now);
+
+/// The run's error as people read it: the first failing rank first with its traceback and last lines, the others grouped.
+std::string describe(const std::vector<Failure>& failures);
+
+}  // namespace lockstep::driver

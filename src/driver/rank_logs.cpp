@@ -1,0 +1,50 @@
+#include "driver/rank_logs.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
+#include <lockstep/error.h>
+
+namespace lockstep::driver {
+namespace {
+
+constexpr std::size_t kLines = 20;
+constexpr std::size_t kLongestLine = 2000;
+
+}  // namespace
+
+RankLogs::RankLogs(const std::filesystem::path& directory, int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    Log log;
+    log.path = directory / ("rank_" + std::to_string(rank) + ".log");
+    log.file = sys::Descriptor(::open(log.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    if (!log.file) throw StorageError("[logs] cannot open " + log.path.string() + ": " + strerror(errno));
+    logs_.push_back(std::move(log));
+  }
+}
+
+void RankLogs::append(int rank, std::string_view text) {
+  Log& log = logs_.at(static_cast<std::size_t>(rank));
+  for (std::string_view left = text; !left.empty();) {
+    const ssize_t written = ::write(log.file.get(), left.data(), left.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw StorageError("[logs] cannot write " + log.path.string() + ": " + strerror(errno));
+    left.remove_prefix(static_cast<std::size_t>(written));
+  }
+  for (std::size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
+    log.lines.push_back((log.rest + std::string(text.substr(0, end))).substr(0, kLongestLine));
+    log.rest.clear();
+    if (log.lines.size() > kLines) log.lines.pop_front();
+  }
+  if (log.rest.size() < kLongestLine) log.rest += text;
+}
+
+std::vector<std::string> RankLogs::last_lines(int rank) const {
+  const Log& log = logs_.at(static_cast<std::size_t>(rank));
+  std::vector<std::string> lines(log.lines.begin(), log.lines.end());
+  if (!log.rest.empty()) lines.push_back(log.rest.substr(0, kLongestLine));
+  return lines;
+}
+
+}  // namespace lockstep::driver

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sys/descriptor.h"
+
+namespace lockstep::driver {
+
+/// logs/rank_N.log: what every worker printed, whole, across attempts. Also remembers each rank's last lines.
+/// Throws StorageError when the disk refuses.
+class RankLogs {
+ public:
+  /// Opens (appends to) the files of all ranks below `directory`, which exists.
+  RankLogs(const std::filesystem::path& directory, int ranks);
+
+  void append(int rank, std::string_view text);
+  /// The last lines that a rank printed, oldest first, an unfinished one too.
+  std::vector<std::string> last_lines(int rank) const;
+
+ private:
+  struct Log {
+    std::filesystem::path path;
+    sys::Descriptor file;
+    std::deque<std::string> lines;
+    std::string rest;
+  };
+  std::vector<Log> logs_;
+};
+
+}  // namespace lockstep::driver

@@ -1,0 +1,118 @@
+#include "driver/recorder.h"
+
+#include <algorithm>
+
+#include "wire/codec.h"
+
+namespace lockstep::driver {
+namespace {
+
+constexpr Seconds kFlushEvery{0.2};
+/// Reports of one rank that may wait for other ranks'; beyond it the others count as missing, so that memory stays bounded.
+constexpr std::size_t kMostGathered = 10'000;
+/// A checkpoint whose commit never comes (its rank died) must not keep its metrics for ever.
+constexpr std::size_t kMostPending = 1'000;
+
+}  // namespace
+
+Recorder::Recorder(const RunPlan& plan, metrics::RunConstants constants, Console& console)
+    : callbacks_(plan.options.run.callbacks), autofill_(std::move(constants)), sinks_(metrics::default_sinks(plan.directory())),
+      console_(console), config_(plan.options.config) {
+  all_ranks_wanted_ = std::ranges::any_of(callbacks_, &Callback::wants_all_ranks);
+}
+
+void Recorder::guard(Callback& callback, const char* hook, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    throw CallbackError(callback.name(), hook, error.what());
+  }
+}
+
+void Recorder::start(const RunInfo& info, metrics::Progress from) {
+  started_ = now();
+  autofill_.begin_attempt(started_, from);
+  for (auto& sink : sinks_) sink->start(config_);
+  call("on_start", [&](Callback& callback) { callback.on_start(info); });
+}
+
+void Recorder::begin_attempt(int world_size, metrics::Progress from) {
+  autofill_.begin_attempt(now(), from);
+  metrics_.clear();
+  gathered_.assign(static_cast<std::size_t>(world_size), {});
+  finished_.assign(static_cast<std::size_t>(world_size), false);
+}
+
+void Recorder::function_started(metrics::RankZero rank_zero) { autofill_.function_started(std::move(rank_zero), now()); }
+
+void Recorder::deliver(int rank, const std::vector<wire::Report>& reports) {
+  for (const wire::Report& report : reports) {
+    if (all_ranks_wanted_) gather(rank, report);
+    if (rank == 0) record(report);
+  }
+  if (all_ranks_wanted_) release_gathered(false);
+}
+
+void Recorder::record(const wire::Report& report) {
+  Value metrics = wire::decode_value(report.metrics);
+  const Instant time = now();
+  console_.progress(autofill_.progress().training_iteration + 1, metrics, time, time - started_);
+  const Value& result = autofill_.fill(std::move(metrics), {report.timestamp, report.time_this_iter}, time, wall_now());
+  for (auto& sink : sinks_) sink->write(result, autofill_.progress().training_iteration);
+  if (!flush_due_) flush_due_ = time + ticks(kFlushEvery);
+  if (report.has_checkpoint) {
+    metrics_[report.index] = result;
+    if (metrics_.size() > kMostPending) metrics_.erase(metrics_.begin());
+  }
+  if (!callbacks_.empty()) call("on_result", [&](Callback& callback) { callback.on_result(result); });
+}
+
+void Recorder::gather(int rank, const wire::Report& report) {
+  gathered_[static_cast<std::size_t>(rank)].push_back(wire::decode_value(report.metrics));
+}
+
+void Recorder::release_gathered(bool all) {
+  const auto waits = [&](std::size_t rank) { return gathered_[rank].empty() && !finished_[rank]; };
+  for (;;) {
+    bool any = false, complete = true, overfull = false;
+    for (std::size_t rank = 0; rank < gathered_.size(); ++rank) {
+      any = any || !gathered_[rank].empty();
+      complete = complete && !waits(rank);
+      overfull = overfull || gathered_[rank].size() > kMostGathered;
+    }
+    if (!any || !(complete || overfull || all)) return;
+    std::vector<Value> row;
+    for (auto& queue : gathered_) {
+      row.push_back(queue.empty() ? Value(nullptr) : std::move(queue.front()));
+      if (!queue.empty()) queue.pop_front();
+    }
+    call("on_report", [&](Callback& callback) {
+      if (callback.wants_all_ranks()) callback.on_report(row);
+    });
+  }
+}
+
+void Recorder::finished(int rank) {
+  if (gathered_.empty()) return;
+  finished_[static_cast<std::size_t>(rank)] = true;
+  if (all_ranks_wanted_) release_gathered(std::ranges::all_of(finished_, [](bool each) { return each; }));
+}
+
+Value Recorder::take_metrics(int report) {
+  auto found = metrics_.extract(report);
+  return found.empty() ? Value::object() : std::move(found.mapped());
+}
+
+void Recorder::flush() {
+  flush_due_.reset();
+  for (auto& sink : sinks_) sink->flush();
+}
+
+const Value& Recorder::finish() {
+  autofill_.mark_done();
+  for (auto& sink : sinks_) sink->close();
+  flush_due_.reset();
+  return autofill_.last();
+}
+
+}  // namespace lockstep::driver

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <lockstep/callback.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "driver/console.h"
+#include "driver/run_plan.h"
+#include "metrics/autofill.h"
+#include "metrics/sink.h"
+
+namespace lockstep::driver {
+
+/// A callback raised; the message names it.
+class CallbackError : public Error {
+ public:
+  CallbackError(std::string callback, std::string hook, const std::string& what)
+      : Error("[callback] " + callback + "." + hook + " raised: " + what) {}
+};
+
+/// Where reports go: rank 0's, filled up, to the files, the callbacks and the console; every rank's to callbacks that ask.
+/// Used by the driver's thread alone.
+class Recorder {
+ public:
+  Recorder(const RunPlan& plan, metrics::RunConstants constants, Console& console);
+
+  /// Opens the files, calls on_start.
+  void start(const RunInfo& info, metrics::Progress from);
+  void begin_attempt(int world_size, metrics::Progress from);
+  void function_started(metrics::RankZero rank_zero);
+  /// One rank's reports, in order. Throws StorageError or CallbackError.
+  void deliver(int rank, const std::vector<wire::Report>& reports);
+  /// A rank's function is over: others no longer wait for its reports.
+  void finished(int rank);
+  /// The filled-up metrics of rank 0's report with a checkpoint; forgets them.
+  Value take_metrics(int report);
+  void flush();
+  /// When flush() is due; nothing while all is written.
+  std::optional<Instant> flush_due() const { return flush_due_; }
+  /// The last report, `done`; closes the files.
+  const Value& finish();
+  const Value& last() const { return autofill_.last(); }
+  metrics::Progress progress() const { return autofill_.progress(); }
+
+  /// Calls one hook of every callback; throws CallbackError naming the one that raised.
+  template <class Hook>
+  void call(const char* hook, Hook&& with) {
+    for (Callback* callback : callbacks_) guard(*callback, hook, [&] { with(*callback); });
+  }
+
+ private:
+  void guard(Callback& callback, const char* hook, const std::function<void()>& body);
+  void record(const wire::Report& report);
+  void gather(int rank, const wire::Report& report);
+  void release_gathered(bool all);
+
+  std::vector<Callback*> callbacks_;
+  bool all_ranks_wanted_ = false;
+  metrics::Autofill autofill_;
+  std::vector<std::unique_ptr<metrics::ReportSink>> sinks_;
+  Console& console_;
+  Instant started_{};
+  Value config_;
+  std::map<int, Value> metrics_;                    ///< by report, of those with a checkpoint not committed yet
+  std::vector<std::deque<Value>> gathered_;         ///< by rank, reports that wait for other ranks'
+  std::vector<bool> finished_;
+  std::optional<Instant> flush_due_;
+};
+
+}  // namespace lockstep::driver

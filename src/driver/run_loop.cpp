@@ -1,0 +1,448 @@
+#include "driver/run_loop.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <deque>
+
+#include "base/failure.h"
+#include "base/ids.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "driver/agent_link.h"
+#include "driver/checkpoint_keeper.h"
+#include "driver/console.h"
+#include "driver/failures.h"
+#include "driver/rank_logs.h"
+#include "driver/recorder.h"
+#include "driver/run_record.h"
+#include "driver/step.h"
+#include "sys/signals.h"
+#include "wire/codec.h"
+
+namespace lockstep::driver {
+namespace {
+
+Policy policy_of(const TrainerOptions& options) {
+  Policy policy;
+  policy.world_size = options.scaling.num_workers;
+  policy.max_failures = options.run.failure.max_failures;
+  policy.keep_all_ranks = options.run.checkpoint.keep_all_ranks;
+  policy.heartbeat_timeout = options.run.heartbeat_timeout;
+  policy.hang_timeout = options.run.hang_timeout;
+  return policy;
+}
+
+Value settings_of(const TrainerOptions& options) {
+  const auto& [name, storage, failure, checkpoint, callbacks, verbose, hang, heartbeat] = options.run;
+  return {{"num_workers", options.scaling.num_workers},
+          {"use_gpu", options.scaling.use_gpu},
+          {"resources_per_worker", options.scaling.resources_per_worker},
+          {"placement_strategy", options.scaling.placement_strategy},
+          {"max_failures", failure.max_failures},
+          {"hang_timeout", hang ? Value(hang->count()) : Value(nullptr)},
+          {"heartbeat_timeout", heartbeat.count()},
+          {"num_to_keep", checkpoint.num_to_keep ? Value(*checkpoint.num_to_keep) : Value(nullptr)},
+          {"checkpoint_score_attribute", checkpoint.score_attribute},
+          {"checkpoint_score_order", checkpoint.score_order},
+          {"keep_all_ranks", checkpoint.keep_all_ranks},
+          {"verbose", verbose}};
+}
+
+/// The loop: the pure state, and everything that its actions touch.
+class RunLoop {
+ public:
+  RunLoop(const RunPlan& plan, int agent)
+      : plan_(plan), console_(Console::for_stderr(plan.options.run.verbose)), agent_(agent),
+        directory_(plan.directory(), sys::files()),
+        keeper_(directory_, plan.options.run.checkpoint, [this](const std::string& text) { console_.warning(text); }) {
+    state_.policy = policy_of(plan.options);
+  }
+
+  RunOutcome run() {
+    open();
+    if (plan_.handle_signals) signals_.emplace();
+    agent_.send(plan_.program);
+    while (!end_) {
+      for (auto event = take_event(); event && !end_; event = take_event()) handle(std::move(*event));
+      if (!end_) wait();
+    }
+    return close();
+  }
+
+ private:
+  // ------------------------------------------------------------ the directory
+
+  void open() {
+    started_ = now();
+    if (plan_.restore) {
+      record_ = RunRecord::from_value(directory_.read_run_json());
+      directory_.open();
+      keeper_.load();
+    } else {
+      directory_.create();
+      record_.name = plan_.options.run.name;
+      record_.created = unix_seconds(wall_now());
+      record_.trial_id = random_hex(5) + "_00000";
+      record_.experiment_id = random_hex(32);
+    }
+    record_.trainer = plan_.trainer;
+    record_.state = "running";
+    record_.error.clear();
+    record_.finished = 0;
+    record_.num_workers = plan_.options.scaling.num_workers;
+    record_.config_run = settings_of(plan_.options);
+    first_attempt_ = plan_.restore ? record_.attempt + 1 : 0;
+    state_.attempt = first_attempt_ - 1;
+    time_before_ = record_.time_total_s;
+    keeper_.set_next_seq(record_.next_seq);
+    directory_.write_file("params.json", to_pretty_json(plan_.options.config));
+    if (!plan_.function_pkl.empty()) directory_.write_file("function.pkl", plan_.function_pkl);
+    save_record();
+
+    metrics::RunConstants constants{record_.trial_id, record_.experiment_id, "0", plan_.options.config, metrics::detailed_metrics_wanted()};
+    recorder_.emplace(plan_, std::move(constants), console_);
+    logs_.emplace(directory_.logs(), plan_.options.scaling.num_workers);
+    console_.line("lockstep: run " + in_quotes(record_.name) + " in " + directory_.path().string());
+    for (const auto& note : plan_.notes) console_.line("lockstep: " + note);
+    guarded([&] { recorder_->start(info(), {record_.training_iteration, record_.time_total_s}); });
+  }
+
+  RunInfo info() const {
+    return {record_.name, directory_.path(), record_.trial_id, record_.experiment_id, plan_.options.config, plan_.options.scaling.num_workers,
+            plan_.trainer};
+  }
+
+  void save_record() {
+    record_.attempt = std::max(state_.attempt, first_attempt_);
+    record_.next_seq = keeper_.next_seq();
+    if (recorder_) {
+      const auto progress = recorder_->progress();
+      record_.training_iteration = progress.training_iteration;
+      if (!recorder_->last().empty()) record_.metrics = recorder_->last();
+    }
+    record_.time_total_s = time_before_ + Seconds(now() - started_).count();
+    directory_.write_run_json(record_.to_value());
+  }
+
+  // ------------------------------------------------------------ events
+
+  std::optional<Event> take_event() {
+    if (events_.empty()) return std::nullopt;
+    Event event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+  void handle(Event event) {
+    auto [next, actions] = step(std::move(state_), std::move(event), now());
+    state_ = std::move(next);
+    for (Action& action : actions)
+      std::visit([&](auto& each) { guarded([&] { act(each); }); }, action);
+  }
+
+  /// What goes wrong in the driver itself is an event too: callbacks end the run, a refusing disk is a failure like any other.
+  template <class Body>
+  void guarded(Body&& body) {
+    Failure failure;
+    bool fatal = true;
+    try {
+      return body();
+    } catch (const CallbackError& error) {
+      failure.kind = FailureKind::callback;
+      failure.message = error.what();
+    } catch (const StorageError& error) {
+      failure.kind = FailureKind::storage;
+      failure.message = error.what();
+      fatal = false;
+    }
+    events_.push_back(DriverFailed{std::move(failure), fatal});
+  }
+
+  void wait() {
+    std::optional<Instant> deadline = next_deadline(state_);
+    for (const auto& other : {recorder_->flush_due(), save_due_})
+      if (other && (!deadline || *other < *deadline)) deadline = other;
+    int timeout = -1;
+    if (deadline) timeout = static_cast<int>(std::max(0.0, std::ceil(Seconds(*deadline - now()).count() * 1000)));
+    std::array<pollfd, 2> fds{{{agent_.fd(), POLLIN, 0}, {signals_ ? signals_->fd() : -1, POLLIN, 0}}};
+    if (poll(fds.data(), fds.size(), timeout) < 0 && errno != EINTR) throw EngineError("[driver] poll: " + std::string(strerror(errno)));
+    if (fds[1].revents != 0) take_signals();
+    if (fds[0].revents != 0) receive();
+    const Instant time = now();
+    if (recorder_->flush_due() && time >= *recorder_->flush_due()) guarded([&] { recorder_->flush(); });
+    if (save_due_ && time >= *save_due_) {
+      save_due_.reset();
+      guarded([&] { save_record(); });
+    }
+    if (const auto due = next_deadline(state_); due && time >= *due) events_.push_back(Tick{});
+  }
+
+  void take_signals() {
+    while (const int signal = signals_->take()) {
+      signal_ = signal;
+      console_.line(state_.interrupts == 0 ? "lockstep: stopping; once more to kill" : "lockstep: killing the workers");
+      events_.push_back(Interrupt{});
+    }
+  }
+
+  void receive() {
+    try {
+      // One read's worth at a time: what it holds becomes events, and they are handled before more is read.
+      while (auto message = agent_.receive()) {
+        std::visit([&](auto& each) { on(each); }, *message);
+        for (auto event = take_event(); event && !end_; event = take_event()) handle(std::move(*event));
+        if (end_) return;
+      }
+    } catch (const Error& error) {
+      agent_usable_ = false;
+      events_.push_back(AgentLost{error.what()});
+    }
+  }
+
+  void on(wire::AgentReady& message) {
+    node_ = message.node;
+    events_.push_back(AgentIsReady{});
+  }
+  void on(wire::AgentFailed& message) {
+    agent_usable_ = false;
+    events_.push_back(AgentLost{std::move(message.message)});
+  }
+  void on(wire::WorkerStarted& m) { events_.push_back(WorkerStarted{m.attempt, m.rank, m.pid}); }
+  void on(wire::LogText& m) {
+    guarded([&] { logs_->append(m.rank, m.text); });
+    console_.output(m.rank, m.text);
+  }
+  void on(wire::WorkerStacks& m) { events_.push_back(WorkerStacks{m.attempt, m.rank, std::move(m.text)}); }
+  void on(wire::WorkerExited& m) {
+    events_.push_back(WorkerExited{m.attempt, m.rank, m.code, m.signal, m.out_of_memory, m.stopped_by_us});
+  }
+  void on(wire::AttemptEnded& m) { events_.push_back(AttemptEnded{m.attempt}); }
+
+  void on(wire::FromWorker& m) {
+    if (m.attempt != state_.attempt) return log_debug("a message of attempt " + std::to_string(m.attempt) + " is refused");
+    auto message = wire::decode<wire::WorkerToDriver>(m.message);
+    std::visit([&](auto& each) { from_worker(m.attempt, m.rank, each); }, message);
+  }
+  void from_worker(int attempt, int rank, wire::WorkerReady& m) {
+    if (rank == 0) recorder_->function_started({m.hostname, m.node_ip, m.pid});
+    console_.line("lockstep: rank " + std::to_string(rank) + " running (pid " + std::to_string(m.pid) + ")");
+    events_.push_back(WorkerRuns{attempt, rank, m.pid});
+  }
+  void from_worker(int attempt, int rank, wire::Reports& m) { events_.push_back(Reported{attempt, rank, std::move(m.reports)}); }
+  void from_worker(int attempt, int rank, wire::CheckpointWritten& m) { events_.push_back(PartWritten{attempt, rank, std::move(m)}); }
+  void from_worker(int attempt, int rank, wire::Heartbeat& m) { events_.push_back(HeartBeat{attempt, rank, m.progress}); }
+  void from_worker(int attempt, int rank, wire::MeetingEntered& m) { events_.push_back(MeetingEntered{attempt, rank, std::move(m)}); }
+  void from_worker(int attempt, int rank, wire::WorkerFinished&) {
+    console_.line("lockstep: rank " + std::to_string(rank) + " finished");
+    finished_.push_back(rank);
+    events_.push_back(WorkerFinished{attempt, rank});
+  }
+  void from_worker(int attempt, int rank, wire::WorkerFailed& m) {
+    Failure failure = failure_from_value(m.failure);
+    failure.log_lines = logs_->last_lines(rank);
+    events_.push_back(WorkerFailed{attempt, rank, std::move(failure)});
+  }
+
+  // ------------------------------------------------------------ actions
+
+  void act(StartWorkers& action) {
+    keeper_.begin_attempt();
+    const std::optional<Checkpoint> resume = keeper_.latest() ? keeper_.latest() : plan_.options.resume_from;
+    const Value& metrics = keeper_.latest_metrics();
+    const metrics::Progress from{metrics.value("training_iteration", 0L), time_before_ + Seconds(now() - started_).count()};
+    recorder_->begin_attempt(state_.policy.world_size, from);
+    unreported_ = state_.policy.world_size;
+    wire::StartAttempt start;
+    start.attempt = action.attempt;
+    start.payload = plan_.payload;
+    const Value begin = common_begin(action.attempt, resume);
+    for (int rank = 0; rank < state_.policy.world_size; ++rank) start.workers.push_back({rank, begin_of(begin, rank)});
+    save_record();
+    agent_.send(start);
+  }
+
+  Value common_begin(int attempt, const std::optional<Checkpoint>& resume) const {
+    wire::Begin begin;
+    begin.attempt = attempt;
+    begin.world_size = begin.local_world_size = state_.policy.world_size;
+    begin.experiment_name = record_.name;
+    begin.trial_name = record_.trainer + "_" + record_.trial_id;
+    begin.trial_id = record_.trial_id;
+    begin.run_dir = directory_.path();
+    begin.function = plan_.function;
+    begin.config = plan_.options.config;
+    begin.python_path = plan_.python_path;
+    begin.cwd = plan_.program.cwd;
+    begin.env = plan_.program.env;
+    begin.extra = plan_.extra;
+    begin.keep_all_ranks = plan_.options.run.checkpoint.keep_all_ranks;
+    begin.score_attribute = plan_.options.run.checkpoint.score_attribute;
+    begin.first_seq = keeper_.next_seq();
+    begin.heartbeat_interval = std::min(1.0, state_.policy.heartbeat_timeout.count() / 4);
+    if (!keeper_.in_memory()) begin.storage = directory_.path();
+    if (resume && resume->path()) begin.checkpoint = *resume->path();
+    else if (resume)
+      for (const auto& name : resume->files()) begin.checkpoint_files.emplace_back(name, resume->read(name));
+    return wire::to_value(begin);
+  }
+
+  Value begin_of(Value begin, int rank) const {
+    begin["type"] = wire::Begin::kName;
+    begin["rank"] = rank;
+    begin["local_rank"] = rank;
+    const auto at = static_cast<std::size_t>(rank);
+    if (at < plan_.rank_env.size())
+      for (const auto& [name, value] : plan_.rank_env[at]) begin["env"][name] = value;
+    return begin;
+  }
+
+  void act(StopWorkers& action) { agent_.send(wire::StopAttempt{action.attempt, action.interrupt, action.grace.count()}); }
+  void act(TakeStacks& action) { agent_.send(wire::DumpStacks{action.attempt, action.timeout.count()}); }
+
+  void act(SaveStacks& action) {
+    std::string text;
+    for (std::size_t rank = 0; rank < action.by_rank.size(); ++rank)
+      text += "==== rank " + std::to_string(rank) + " ====\n" + action.by_rank[rank] + "\n";
+    const auto path = directory_.logs() / ("stacks_attempt_" + std::to_string(action.attempt) + ".txt");
+    sys::files().replace_file(path, text);
+    console_.warning("the stacks of all ranks are in " + path.string());
+  }
+
+  void act(Deliver& action) {
+    recorder_->deliver(action.rank, action.reports);
+    // Once every rank has reported, all have read what they resumed from, and retention may delete it.
+    if (unreported_ > 0) {
+      unreported_ = static_cast<int>(std::ranges::count_if(state_.ranks, [](const RankState& r) { return r.reports == 0 && !r.finished; }));
+      if (unreported_ == 0) keeper_.release_resumed();
+    }
+    if (!save_due_) save_due_ = now() + 1s;
+    release_finished();
+  }
+
+  void release_finished() {
+    for (const int rank : std::exchange(finished_, {})) recorder_->finished(rank);
+  }
+
+  void act(Commit& action) {
+    const auto committed = keeper_.commit(action, state_.attempt, state_.policy.world_size, recorder_->take_metrics(action.report));
+    const auto path = committed.checkpoint.path();
+    const wire::CheckpointCommitted done{action.report, committed.seq, path ? path->string() : std::string()};
+    agent_.send(wire::ToWorker{state_.attempt, -1, wire::encode(done)});
+    recorder_->flush();
+    save_record();
+    const Value metrics = keeper_.latest_metrics();
+    recorder_->call("on_checkpoint", [&](Callback& callback) { callback.on_checkpoint(committed.checkpoint, metrics); });
+  }
+
+  void act(ReleaseMeeting& action) { agent_.send(wire::ToWorker{state_.attempt, action.rank, wire::encode(action.done)}); }
+
+  void act(AnnounceRunning& action) {
+    recorder_->call("on_attempt_started", [&](Callback& callback) { callback.on_attempt_started(action.attempt); });
+  }
+
+  void act(AnnounceFailure& action) {
+    finished_.clear();
+    for (Failure& failure : action.failures) {
+      if (failure.node.empty()) failure.node = node_;
+      if (failure.rank >= 0 && failure.log_lines.empty()) failure.log_lines = logs_->last_lines(failure.rank);
+      record_.failures.push_back(failure);
+    }
+    console_.warning("attempt " + std::to_string(action.failures.front().attempt) + " failed: " + describe(action.failures) +
+                     (action.again ? "; starting again" : ""));
+    recorder_->call("on_attempt_failed", [&](Callback& callback) { callback.on_attempt_failed(action.failures, action.again); });
+    save_record();
+  }
+
+  void act(Warn& action) { console_.warning(action.message); }
+
+  void act(EndRun& action) { end_ = std::move(action); }
+
+  // ------------------------------------------------------------ the end
+
+  RunOutcome close() {
+    release_finished();
+    Result result;
+    record_.state = end_->outcome == Outcome::finished ? "finished" : end_->outcome == Outcome::failed ? "failed" : "interrupted";
+    record_.finished = unix_seconds(wall_now());
+    if (end_->outcome == Outcome::failed) {
+      // The record holds them with the rank's last lines; a driver's own failure is not in it yet.
+      if (record_.failures.empty() || record_.failures.back().message != end_->failures.back().message)
+        record_.failures.insert(record_.failures.end(), end_->failures.begin(), end_->failures.end());
+      record_.error = describe(end_->failures);
+    }
+    finish_files();
+    result.path = directory_.path();
+    result.state = record_.state;
+    result.config = plan_.options.config;
+    result.metrics = recorder_->last().empty() ? record_.metrics : recorder_->last();
+    result.checkpoint = keeper_.latest();
+    result.best_checkpoints = keeper_.best();
+    result.failures = record_.failures;
+    result.error = record_.error;
+    try {
+      recorder_->call("on_end", [&](Callback& callback) { callback.on_end(result); });
+    } catch (const CallbackError& error) {
+      if (result.error.empty()) note_late_failure(result, error);
+    }
+    console_.finish();
+    console_.line("lockstep: run " + in_quotes(record_.name) + " " + record_.state + " after " +
+                  human_duration(Seconds(now() - started_).count()) + "; results in " + directory_.path().string());
+    return {std::move(result), end_->outcome == Outcome::interrupted ? signal_ : 0, agent_usable_};
+  }
+
+  void finish_files() {
+    try {
+      recorder_->finish();
+      save_record();
+    } catch (const StorageError& error) {
+      if (record_.error.empty()) record_.error = error.what();
+      if (record_.state == "finished") record_.state = "failed";
+    }
+  }
+
+  void note_late_failure(Result& result, const CallbackError& error) {
+    Failure failure;
+    failure.kind = FailureKind::callback;
+    failure.message = error.what();
+    record_.failures.push_back(failure);
+    record_.state = result.state = "failed";
+    record_.error = result.error = error.what();
+    result.failures = record_.failures;
+    save_record();
+  }
+
+  const RunPlan& plan_;
+  Console console_;
+  AgentLink agent_;
+  store::RunDirectory directory_;
+  CheckpointKeeper keeper_;
+  RunRecord record_;
+  RunState state_;
+  std::optional<Recorder> recorder_;
+  std::optional<RankLogs> logs_;
+  std::optional<sys::SignalWatch> signals_;
+  std::deque<Event> events_;
+  std::vector<int> finished_;
+  std::optional<EndRun> end_;
+  std::optional<Instant> save_due_;
+  Instant started_{};
+  std::string node_;
+  double time_before_ = 0;
+  int first_attempt_ = 0;
+  int unreported_ = 0;
+  int signal_ = 0;
+  bool agent_usable_ = true;
+};
+
+}  // namespace
+
+RunOutcome run(const RunPlan& plan, int agent) { return RunLoop(plan, agent).run(); }
+
+}  // namespace lockstep::driver

@@ -1,0 +1,68 @@
+#include "driver/run_record.h"
+
+#include <unistd.h>
+
+#include "base/failure.h"
+#include "base/version.h"
+#include "sys/node.h"
+#include "sys/process.h"
+
+namespace lockstep::driver {
+namespace {
+
+Value or_null(double seconds) { return seconds > 0 ? Value(seconds) : Value(nullptr); }
+
+double number(const Value& value, const char* key) {
+  const auto found = value.find(key);
+  return found != value.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+}  // namespace
+
+Value RunRecord::to_value() const {
+  Value list = Value::array();
+  for (const Failure& failure : failures) list.push_back(lockstep::to_value(failure, false));
+  return Value{{"version", 1},
+               {"name", name},
+               {"state", state},
+               {"trainer", trainer},
+               {"num_workers", num_workers},
+               {"attempt", attempt},
+               {"created", created},
+               {"updated", unix_seconds(wall_now())},
+               {"finished", or_null(finished)},
+               {"training_iteration", training_iteration},
+               {"time_total_s", time_total_s},
+               {"next_seq", next_seq},
+               {"trial_id", trial_id},
+               {"experiment_id", experiment_id},
+               {"driver", {{"pid", getpid()}, {"start_ticks", sys::process_status(getpid()).value_or(sys::ProcessStatus{}).start_ticks}, {"hostname", sys::host_name()}}},
+               {"versions", {{"lockstep", kVersion}}},
+               {"config_run", config_run},
+               {"metrics", metrics},
+               {"failures", std::move(list)},
+               {"error", error}};
+}
+
+RunRecord RunRecord::from_value(const Value& value) {
+  RunRecord record;
+  record.name = value.value("name", std::string());
+  record.state = value.value("state", std::string("running"));
+  record.trainer = value.value("trainer", std::string());
+  record.num_workers = value.value("num_workers", 1);
+  record.attempt = value.value("attempt", 0);
+  record.created = number(value, "created");
+  record.finished = number(value, "finished");
+  record.training_iteration = value.value("training_iteration", 0L);
+  record.time_total_s = number(value, "time_total_s");
+  record.next_seq = value.value("next_seq", 0);
+  record.trial_id = value.value("trial_id", std::string());
+  record.experiment_id = value.value("experiment_id", std::string());
+  record.metrics = value.value("metrics", Value::object());
+  record.config_run = value.value("config_run", Value::object());
+  record.error = value.value("error", std::string());
+  for (const Value& failure : value.value("failures", Value::array())) record.failures.push_back(failure_from_value(failure));
+  return record;
+}
+
+}  // namespace lockstep::driver

@@ -1,0 +1,394 @@
+#include "driver/step.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "driver/failures.h"
+
+namespace lockstep::driver {
+namespace {
+
+/// A rank that others have left behind by so many reports is worth a word while the run goes on.
+constexpr int kFarBehind = 1000;
+
+/// One step: the state it changes and the actions it gathers.
+struct Step {
+  RunState& state;
+  Instant now;
+  std::vector<Action> actions;
+
+  template <class A>
+  void act(A action) {
+    actions.emplace_back(std::move(action));
+  }
+
+  RankState& rank(int number) { return state.ranks[static_cast<std::size_t>(number)]; }
+
+  /// Whether an event belongs to the attempt whose workers live now.
+  bool current(int attempt, int number = 0) const {
+    return attempt == state.attempt && number >= 0 && number < static_cast<int>(state.ranks.size()) && live();
+  }
+  bool live() const { return state.phase != Phase::idle && state.phase != Phase::ended; }
+
+  void start_attempt() {
+    ++state.attempt;
+    state.phase = Phase::attempting;
+    state.ranks.assign(static_cast<std::size_t>(state.policy.world_size), RankState{});
+    state.failures.clear();
+    state.parts.clear();
+    state.meeting = {};
+    state.hung.clear();
+    state.warned_behind = false;
+    act(StartWorkers{state.attempt});
+  }
+
+  void stop(bool interrupt) { act(StopWorkers{state.attempt, interrupt, interrupt ? state.policy.interrupt_grace : Seconds{0}}); }
+
+  /// The first failure kills the rest; what else arrives until all are gone is kept beside it.
+  void fail(Failure failure) {
+    state.failures.push_back(std::move(failure));
+    if (state.phase != Phase::attempting && state.phase != Phase::diagnosing) return;
+    state.phase = Phase::stopping;
+    state.deadline = Instant::max();
+    stop(false);
+  }
+
+  void end(Outcome outcome) {
+    state.phase = Phase::ended;
+    state.deadline = Instant::max();
+    act(EndRun{outcome, state.failures});
+  }
+
+  // ------------------------------------------------------------ agent
+
+  void on(AgentIsReady) {
+    if (state.phase == Phase::idle) start_attempt();
+  }
+
+  void on(AgentLost event) {
+    if (state.phase == Phase::ended) return;
+    Failure failure;
+    failure.kind = FailureKind::node;
+    failure.attempt = std::max(state.attempt, 0);
+    failure.message = std::move(event.message);
+    state.failures.push_back(std::move(failure));
+    act(AnnounceFailure{state.failures, false});
+    end(Outcome::failed);
+  }
+
+  // ------------------------------------------------------------ workers come
+
+  void on(WorkerStarted event) {
+    if (!current(event.attempt, event.rank)) return;
+    RankState& r = rank(event.rank);
+    r.started = true;
+    r.pid = event.pid;
+    r.last_heartbeat = r.last_progress = now;
+  }
+
+  void on(WorkerRuns event) {
+    if (!current(event.attempt, event.rank)) return;
+    RankState& r = rank(event.rank);
+    r.running = true;
+    r.last_heartbeat = r.last_progress = now;
+    if (std::ranges::all_of(state.ranks, [](const RankState& each) { return each.running; })) act(AnnounceRunning{state.attempt});
+  }
+
+  void on(HeartBeat event) {
+    if (!current(event.attempt, event.rank)) return;
+    RankState& r = rank(event.rank);
+    r.last_heartbeat = now;
+    if (event.progress != r.progress) {
+      r.progress = event.progress;
+      r.last_progress = now;
+    }
+  }
+
+  // ------------------------------------------------------------ reports and checkpoints
+
+  void on(Reported event) {
+    if (!current(event.attempt, event.rank)) return;
+    RankState& r = rank(event.rank);
+    r.last_heartbeat = r.last_progress = now;
+    r.reports += static_cast<int>(event.reports.size());
+    for (const auto& report : event.reports)
+      if (report.has_checkpoint) r.checkpoint_reports.insert(report.index);
+    act(Deliver{event.rank, std::move(event.reports)});
+    if (state.policy.keep_all_ranks) commit_what_is_whole();
+    warn_behind(kFarBehind);
+  }
+
+  void on(PartWritten event) {
+    if (!current(event.attempt, event.rank)) return;
+    rank(event.rank).last_progress = now;
+    state.parts[event.written.report].push_back({event.rank, std::move(event.written)});
+    commit_what_is_whole();
+  }
+
+  /// With all ranks kept, a checkpoint waits for every running rank to have made its report.
+  bool is_whole(int report) const {
+    const auto& parts = state.parts.at(report);
+    if (!state.policy.keep_all_ranks) return true;
+    for (std::size_t i = 0; i < state.ranks.size(); ++i) {
+      const RankState& r = state.ranks[i];
+      if (!r.finished && r.reports <= report) return false;
+      const bool written = std::ranges::any_of(parts, [&](const Part& part) { return part.rank == static_cast<int>(i); });
+      if (r.checkpoint_reports.contains(report) && !written) return false;
+    }
+    return true;
+  }
+
+  void commit_what_is_whole() {
+    while (!state.parts.empty() && is_whole(state.parts.begin()->first)) {
+      auto [report, parts] = std::move(*state.parts.begin());
+      state.parts.erase(state.parts.begin());
+      for (RankState& r : state.ranks) r.checkpoint_reports.erase(report);
+      std::ranges::sort(parts, {}, &Part::rank);
+      if (auto clash = same_file_twice(report, parts)) return fail(std::move(*clash));
+      act(Commit{report, std::move(parts)});
+    }
+  }
+
+  std::optional<Failure> same_file_twice(int report, const std::vector<Part>& parts) const {
+    std::map<std::string, int> owner;
+    for (const Part& part : parts) {
+      for (const auto& file : part.written.files) {
+        const auto [found, fresh] = owner.emplace(file.name, part.rank);
+        if (fresh) continue;
+        Failure failure;
+        failure.kind = FailureKind::storage;
+        failure.rank = part.rank;
+        failure.attempt = state.attempt;
+        failure.message = "[checkpoint] ranks " + std::to_string(found->second) + " and " + std::to_string(part.rank) + " both wrote " +
+                          in_quotes(file.name) + " into the checkpoint of report " + std::to_string(report) +
+                          "; with keep_all_ranks every rank's files need names of their own";
+        return failure;
+      }
+    }
+    return std::nullopt;
+  }
+
+  void warn_behind(int distance) {
+    if (state.warned_behind) return;
+    const auto most = std::ranges::max(state.ranks, {}, &RankState::reports).reports;
+    std::vector<int> behind;
+    for (std::size_t i = 0; i < state.ranks.size(); ++i)
+      if (most - state.ranks[i].reports >= distance) behind.push_back(static_cast<int>(i));
+    if (behind.empty()) return;
+    state.warned_behind = true;
+    const int least = rank(behind.front()).reports;
+    act(Warn{std::string(behind.size() == 1 ? "rank " : "ranks ") + listed(behind) + (behind.size() == 1 ? " is" : " are") +
+             " behind: " + std::to_string(least) + " reports where another rank made " + std::to_string(most) +
+             "; call session.report equally often on every rank"});
+  }
+
+  // ------------------------------------------------------------ meetings
+
+  void on(MeetingEntered event) {
+    if (!current(event.attempt, event.rank)) return;
+    rank(event.rank).last_progress = now;
+    Meeting& meeting = state.meeting;
+    if (event.entered.meeting != meeting.number) return;
+    meeting.present.insert(event.rank);
+    if (event.rank == 0) meeting.value = std::move(event.entered.value);
+    const Instant deadline = now + ticks(Seconds(event.entered.timeout));
+    if (deadline < meeting.deadline) {
+      meeting.deadline = deadline;
+      meeting.timeout = Seconds(event.entered.timeout);
+    }
+    settle_meeting();
+  }
+
+  std::vector<int> missing_from_meeting() const {
+    std::vector<int> missing;
+    for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i)
+      if (!state.meeting.present.contains(i)) missing.push_back(i);
+    return missing;
+  }
+
+  void settle_meeting() {
+    Meeting& meeting = state.meeting;
+    if (meeting.present.empty()) return;
+    const auto missing = missing_from_meeting();
+    const std::string who = std::string(missing.size() == 1 ? "rank " : "ranks ") + listed(missing);
+    std::string error;
+    if (!missing.empty()) {
+      std::vector<int> left;
+      for (const int i : missing)
+        if (rank(i).finished) left.push_back(i);
+      if (!left.empty())
+        error = "[session] " + std::string(left.size() == 1 ? "rank " : "ranks ") + listed(left) +
+                " ended without entering this barrier or broadcast; missing: " + who;
+      else if (now >= meeting.deadline)
+        error = "[session] waited " + human_duration(meeting.timeout.count()) + " in a barrier or broadcast; missing: " + who;
+      else
+        return;
+    }
+    release_meeting(error);
+  }
+
+  void release_meeting(const std::string& error) {
+    Meeting& meeting = state.meeting;
+    for (const int i : meeting.present) act(ReleaseMeeting{i, {meeting.number, error, error.empty() ? meeting.value : Bytes{}}});
+    const int number = meeting.number;
+    meeting = {};
+    meeting.number = number + 1;
+  }
+
+  // ------------------------------------------------------------ workers go
+
+  void on(WorkerFinished event) {
+    if (!current(event.attempt, event.rank)) return;
+    rank(event.rank).finished = true;
+    commit_what_is_whole();
+    settle_meeting();
+    if (state.phase == Phase::attempting && std::ranges::all_of(state.ranks, &RankState::finished)) warn_behind(1);
+  }
+
+  void on(WorkerFailed event) {
+    if (!current(event.attempt, event.rank)) return;
+    rank(event.rank).failed = true;
+    event.failure.rank = event.rank;
+    event.failure.attempt = event.attempt;
+    fail(std::move(event.failure));
+  }
+
+  void on(WorkerExited event) {
+    if (!current(event.attempt, event.rank)) return;
+    RankState& r = rank(event.rank);
+    r.exited = true;
+    if (r.finished && (event.code != 0 || event.signal != 0) && !event.stopped_by_us)
+      act(Warn{"rank " + std::to_string(event.rank) + " finished its function, but then " + failure_of_exit(event).message});
+    if (!r.finished && !r.failed && !event.stopped_by_us) fail(failure_of_exit(event));
+  }
+
+  void on(AttemptEnded event) {
+    if (!current(event.attempt)) return;
+    if (state.phase == Phase::interrupted) return end(Outcome::interrupted);
+    if (state.failures.empty()) {
+      if (std::ranges::all_of(state.ranks, &RankState::finished)) return end(Outcome::finished);
+      Failure failure;
+      failure.attempt = state.attempt;
+      failure.message = "the workers are gone, and none of them said why";
+      state.failures.push_back(std::move(failure));
+    }
+    ++state.failed_attempts;
+    const bool again = !state.fatal && (state.policy.max_failures < 0 || state.failed_attempts <= state.policy.max_failures);
+    act(AnnounceFailure{state.failures, again});
+    if (again) start_attempt();
+    else end(Outcome::failed);
+  }
+
+  // ------------------------------------------------------------ silence
+
+  /// Ranks past their deadline, the longest silent first; ranks that wait for others come last.
+  std::vector<int> silent_ranks(Seconds limit, Instant RankState::*last) const {
+    std::vector<int> silent;
+    for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i) {
+      const RankState& r = state.ranks[static_cast<std::size_t>(i)];
+      if (r.started && !r.finished && !r.failed && !r.exited && now - r.*last >= limit) silent.push_back(i);
+    }
+    std::ranges::stable_sort(silent, [&](int a, int b) {
+      const bool waits_a = state.meeting.present.contains(a), waits_b = state.meeting.present.contains(b);
+      if (waits_a != waits_b) return waits_b;
+      return state.ranks[static_cast<std::size_t>(a)].*last < state.ranks[static_cast<std::size_t>(b)].*last;
+    });
+    return silent;
+  }
+
+  void look_for_silence() {
+    auto silent = silent_ranks(state.policy.heartbeat_timeout, &RankState::last_heartbeat);
+    state.hang_kind = FailureKind::heartbeat;
+    if (silent.empty() && state.policy.hang_timeout) {
+      silent = silent_ranks(*state.policy.hang_timeout, &RankState::last_progress);
+      state.hang_kind = FailureKind::hang;
+    }
+    if (silent.empty()) return;
+    // Ranks that wait in a meeting are kept waiting by the others: only those others are to blame.
+    std::vector<int> guilty;
+    for (const int i : silent)
+      if (!state.meeting.present.contains(i)) guilty.push_back(i);
+    state.hung = guilty.empty() ? silent : guilty;
+    state.phase = Phase::diagnosing;
+    state.deadline = now + ticks(state.policy.stacks_timeout + 1s);
+    act(Warn{std::string(state.hung.size() == 1 ? "rank " : "ranks ") + listed(state.hung) +
+             (state.hang_kind == FailureKind::hang ? " made no progress" : " sent no heartbeat") + " in time; taking stacks of all ranks"});
+    act(TakeStacks{state.attempt, state.policy.stacks_timeout});
+  }
+
+  void on(WorkerStacks event) {
+    if (!current(event.attempt, event.rank)) return;
+    rank(event.rank).stacks = std::move(event.text);
+    if (state.phase != Phase::diagnosing) return;
+    if (std::ranges::all_of(state.ranks, [](const RankState& r) { return r.exited || !r.started || !r.stacks.empty(); })) judge_silence();
+  }
+
+  void judge_silence() {
+    std::vector<std::string> stacks;
+    for (const RankState& r : state.ranks) stacks.push_back(r.stacks);
+    act(SaveStacks{state.attempt, std::move(stacks), state.hung});
+    for (const int i : std::vector<int>(state.hung)) fail(failure_of_hang(state, i, now));
+  }
+
+  void on(Tick) {
+    if (!live()) return;
+    if (now >= state.meeting.deadline) settle_meeting();
+    if (state.phase == Phase::diagnosing && now >= state.deadline) return judge_silence();
+    if (state.phase == Phase::attempting) look_for_silence();
+  }
+
+  // ------------------------------------------------------------ the driver's own
+
+  void on(Interrupt) {
+    ++state.interrupts;
+    switch (state.phase) {
+      case Phase::ended: return;
+      case Phase::idle: return end(Outcome::interrupted);
+      case Phase::interrupted: return stop(false);
+      case Phase::stopping: state.phase = Phase::interrupted; return;  // the workers are being killed already
+      case Phase::attempting:
+      case Phase::diagnosing:
+        state.phase = Phase::interrupted;
+        stop(true);
+        return release_meeting("[session] the run is being stopped");
+    }
+  }
+
+  void on(DriverFailed event) {
+    if (state.phase == Phase::ended) return;
+    state.fatal = state.fatal || event.fatal;
+    event.failure.attempt = std::max(state.attempt, 0);
+    if (state.phase == Phase::idle) {
+      state.failures.push_back(std::move(event.failure));
+      return end(Outcome::failed);
+    }
+    // A run that is being interrupted and cannot keep its last checkpoint has failed after all.
+    if (state.phase == Phase::interrupted) state.phase = Phase::stopping;
+    fail(std::move(event.failure));
+  }
+};
+
+}  // namespace
+
+std::pair<RunState, std::vector<Action>> step(RunState state, Event event, Instant now) {
+  Step step{state, now, {}};
+  std::visit([&](auto& each) { step.on(std::move(each)); }, event);
+  auto actions = std::move(step.actions);
+  return {std::move(state), std::move(actions)};
+}
+
+std::optional<Instant> next_deadline(const RunState& state) {
+  if (state.phase == Phase::idle || state.phase == Phase::ended) return std::nullopt;
+  Instant next = std::min(state.deadline, state.meeting.deadline);
+  if (state.phase == Phase::attempting) {
+    for (const RankState& r : state.ranks) {
+      if (!r.started || r.finished || r.failed || r.exited) continue;
+      next = std::min(next, r.last_heartbeat + ticks(state.policy.heartbeat_timeout));
+      if (state.policy.hang_timeout) next = std::min(next, r.last_progress + ticks(*state.policy.hang_timeout));
+    }
+  }
+  if (next == Instant::max()) return std::nullopt;
+  return next;
+}
+
+}  // namespace lockstep::driver

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "sys/files.h"
+
+namespace lockstep::metrics {
+
+/// A file (mode 0600) that grows at its end, through a buffer that holds whole records: append one to buffer() and call
+/// end_record(). Errors throw StorageError with the path; what could not be written stays in the buffer, so that
+/// flush() may be called again. Not thread-safe. The destructor drops what was not flushed.
+class AppendFile {
+ public:
+  static constexpr std::size_t kBufferSize = 256 * 1024;
+
+  AppendFile(sys::Files& files, std::filesystem::path path) : files_(&files), path_(std::move(path)) {}
+
+  /// OpenMode::append goes on at the end of the file that is there; `replace` and `create` begin anew.
+  void open(sys::OpenMode mode);
+  bool is_open() const { return static_cast<bool>(file_.fd); }
+  sys::Files& files() const { return *files_; }
+  const std::filesystem::path& path() const { return path_; }
+
+  std::string& buffer() { return buffer_; }
+  void end_record() {
+    if (buffer_.size() >= kBufferSize) flush();
+  }
+  /// Afterwards another process can read everything.
+  void flush();
+  /// Flushes to the disk itself.
+  void sync();
+  /// Gives the open file another name, in place of what bore it.
+  void rename(const std::filesystem::path& to);
+  /// Flushes and closes. Does nothing when closed.
+  void close();
+
+ private:
+  sys::Files* files_;
+  std::filesystem::path path_;
+  sys::OpenFile file_;
+  std::string buffer_;
+};
+
+/// A regular file's contents, mapped; empty where there is none.
+sys::Mapping map_existing(sys::Files& files, const std::filesystem::path& path);
+std::string_view text_of(const sys::Mapping& mapping);
+
+/// Cuts the file to `size` bytes: the torn end that a killed process left.
+void cut_file(const std::filesystem::path& path, std::size_t size);
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <lockstep/value.h>
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+
+namespace lockstep::metrics {
+
+/// What stays the same for a whole run.
+struct RunConstants {
+  std::string trial_id;       ///< "4913f_00000"
+  std::string experiment_id;  ///< 32 hexadecimal digits
+  std::string experiment_tag = "0";
+  Value config = Value::object();  ///< the training function's configuration
+  bool detailed = false;           ///< the keys of LOCKSTEP_DETAILED_METRICS too
+};
+
+/// Where rank 0 of the current attempt runs.
+struct RankZero {
+  std::string hostname;
+  std::string node_ip;
+  int pid = 0;
+};
+
+/// How far a run has come: what a later attempt, or a restored run, goes on from.
+struct Progress {
+  long training_iteration = 0;
+  double time_total = 0;  ///< seconds
+};
+
+/// When a report was made, as rank 0 saw it.
+struct WorkerTimes {
+  double timestamp = 0;       ///< seconds since 1970
+  double time_this_iter = 0;  ///< seconds since its report before, or since its function started
+};
+
+/// Whether LOCKSTEP_DETAILED_METRICS asks for the detailed keys: set, and neither empty nor "0".
+bool detailed_metrics_wanted();
+
+/// Whether `key` is one that Autofill may add.
+bool is_autofilled(std::string_view key);
+
+/// Adds to rank 0's metrics what the driver knows: the keys of design section 4.3, after the reported ones, in the
+/// order that users know. A key that the user reported keeps the user's value.
+///
+/// Keys that begin with `_` are the worker's own view and count within the attempt (`_training_iteration` begins at 1
+/// in each); the others are the driver's: `training_iteration` and `time_total_s` go on from begin_attempt's Progress,
+/// `time_this_iter_s` is the time since the report before, or since the attempt's start.
+/// Not thread-safe; belongs to the driver's loop.
+class Autofill {
+ public:
+  explicit Autofill(RunConstants run);
+
+  /// A new attempt begins at `start` and goes on from `from`.
+  void begin_attempt(Instant start, Progress from = {});
+  /// Rank 0 is about to run the function; `warmup_time` is the time from the attempt's start until `at`.
+  void function_started(RankZero rank_zero, Instant at);
+
+  /// The whole result of one report. `metrics` is a dict. The reference is to last(): copy it to keep it.
+  /// Costs little as long as the reported keys stay the same.
+  const Value& fill(Value metrics, const WorkerTimes& worker, Instant now, WallTime wall);
+
+  /// The latest result; an empty dict before the first.
+  const Value& last() const { return result_; }
+  /// The run is over: last()'s `done` becomes true, unless it is a key of the user's. Does nothing before the first
+  /// report.
+  void mark_done();
+  Progress progress() const { return {training_iteration_, time_total_}; }
+
+ private:
+  static constexpr std::size_t kKeys = 27;
+  /// "2022-07-14_20-05-25", made anew only when the second changes.
+  struct Date {
+    long second = -1;
+    std::string text;
+    bool update(double seconds);
+  };
+
+  bool same_keys(const Value::object_t& metrics) const;
+  void take_values(Value::object_t& metrics);
+  void rebuild(Value::object_t& metrics);
+  void set_constants();
+  void set_dates(double worker, double driver);
+
+  RunConstants run_;
+  RankZero rank_zero_;
+  Instant start_{};
+  Instant previous_{};
+  double warmup_time_ = 0;
+  long training_iteration_ = 0;
+  double time_total_ = 0;
+  long iterations_ = 0;  ///< within the attempt, as the next two
+  double time_ = 0;
+  double worker_time_ = 0;
+  bool constants_changed_ = false;
+  Date date_, worker_date_;
+
+  Value result_ = Value::object();
+  std::size_t reported_ = 0;           ///< how many of result_'s keys are the user's; they stand first
+  std::array<Value*, kKeys> slots_{};  ///< where in result_ each filled-in key stands; null: nowhere
+};
+
+}  // namespace lockstep::metrics

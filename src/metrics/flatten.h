@@ -1,0 +1,46 @@
+#pragma once
+
+#include <lockstep/value.h>
+
+#include <string>
+#include <string_view>
+
+namespace lockstep::metrics {
+
+template <class Visit>
+void for_each_leaf(const Value& object, std::string& prefix, Visit&& visit);
+
+/// Calls visit(path, leaf) for `value`, found at `key`, or when it is a dict for everything in it that is not itself a
+/// dict, in order; path is the keys joined by `/`, valid during the call. Empty dicts leave no trace. `prefix` is
+/// scratch space: the path of the dict around, with a `/` at its end; empty at the outermost.
+template <class Visit>
+void for_each_leaf_at(const std::string& key, const Value& value, std::string& prefix, Visit&& visit) {
+  if (prefix.empty() && !value.is_object()) return visit(std::string_view(key), value);
+  const std::size_t length = prefix.size();
+  prefix += key;
+  if (value.is_object()) {
+    prefix += '/';
+    for_each_leaf(value, prefix, visit);
+  } else {
+    visit(std::string_view(prefix), value);
+  }
+  prefix.resize(length);
+}
+
+/// The same for every entry of the dict `object`.
+template <class Visit>
+void for_each_leaf(const Value& object, std::string& prefix, Visit&& visit) {
+  for (const auto& [key, value] : object.get_ref<const Value::object_t&>()) for_each_leaf_at(key, value, prefix, visit);
+}
+
+/// The key of the run's configuration, which every result repeats.
+inline constexpr std::string_view kConfigKey = "config";
+
+/// `text` with every invalid UTF-8 sequence replaced, as append_json does: one bad string must not make a file
+/// unreadable.
+inline std::string valid_utf8(std::string_view text) {
+  const auto quoted = nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json::parse(quoted).get<std::string>();
+}
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "metrics/append_file.h"
+#include "metrics/sink.h"
+
+namespace lockstep::metrics {
+
+/// result.json: one JSON object a line, keys in the result's order. A last line without its end, left by a driver that
+/// was killed, is cut off at start().
+class JsonSink final : public ReportSink {
+ public:
+  explicit JsonSink(const std::filesystem::path& directory, sys::Files& files = sys::files())
+      : file_(files, directory / "result.json") {}
+  ~JsonSink() override;
+
+  void start(const Value& config) override;
+  void write(const Value& result, long step) override;
+  void flush() override { file_.flush(); }
+  void close() override { file_.close(); }
+
+ private:
+  /// A key at this position of the result before, with its JSON text up to the value.
+  struct Slot {
+    std::string key;
+    std::string text;
+  };
+
+  AppendFile file_;
+  Value config_;
+  std::string config_text_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace lockstep::metrics

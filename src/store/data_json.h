@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <lockstep/value.h>
+#include <string>
+#include <string_view>
+
+namespace lockstep::store {
+
+/// data.json holds the plain values of a dict checkpoint as JSON. What JSON lacks stands as an object whose first key
+/// begins with `$`:
+///
+///     {"$tensor": NAME}             the array of that name in tensors.safetensors; other keys may follow
+///     {"$dict": [[KEY, VALUE]...]}  a dict that has keys which begin with `$`, or (Python) keys that are no strings
+///     {"$ordered_dict": [...]}      (Python) the same, of another class
+///     {"$tuple": [...]}             (Python)
+///     {"$float": "nan" | "inf" | "-inf"}
+///     {"$bytes": BASE64}
+///
+/// and others that only Python writes and reads ($set, $frozenset, $int, $numpy, $complex, $object).
+
+/// The deepest nesting that is written or read; Python's json module gives up at about 1000.
+inline constexpr int kMaxDepth = 500;
+
+/// Plain values to what data.json holds. `is_tensor` says which names {"$tensor": NAME} may have. Throws ConfigError.
+Value encode_data(const Value& plain, const std::function<bool(const std::string&)>& is_tensor);
+
+/// The inverse, for C++: lists for tuples, dicts for all dicts (a key that is no string becomes its JSON text, unless
+/// two keys would then be the same: such a dict stays as it is). $tensor and what only Python knows stay as they are.
+Value decode_data(const Value& encoded);
+
+/// Throws StorageError when JSON text is nested deeper than kMaxDepth: what reads it recurses.
+void check_json_depth(std::string_view text, std::string_view where);
+
+}  // namespace lockstep::store

@@ -1,0 +1,185 @@
+#include "store/run_directory.h"
+
+#include <lockstep/error.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "store/data_json.h"
+#include "store/tree.h"
+#include "store/verify.h"
+
+namespace lockstep::store {
+namespace {
+
+namespace fs = std::filesystem;
+using sys::FileKind;
+
+constexpr std::string_view kPrefix = "checkpoint_";
+constexpr std::string_view kPartial = ".partial";
+constexpr std::string_view kTrash = ".trash";
+constexpr std::string_view kRunJson = "run.json";
+
+struct CheckpointName {
+  int seq = 0;
+  std::string_view ending;  ///< ".partial", ".trash", or nothing
+};
+
+std::optional<CheckpointName> parse_name(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const char* begin = name.data() + kPrefix.size();
+  const char* end = name.data() + name.size();
+  CheckpointName parsed;
+  const auto result = std::from_chars(begin, end, parsed.seq);
+  if (result.ec != std::errc() || parsed.seq < 0 || parsed.seq == std::numeric_limits<int>::max()) return std::nullopt;
+  parsed.ending = std::string_view(result.ptr, static_cast<std::size_t>(end - result.ptr));
+  if (!parsed.ending.empty() && !parsed.ending.starts_with('.')) return std::nullopt;
+  return parsed;
+}
+
+}  // namespace
+
+bool RunDirectory::exists() const { return files_.info(path_ / kRunJson).kind == FileKind::file; }
+
+void RunDirectory::create() {
+  if (exists())
+    throw ConfigError("[run] there is a run in " + lockstep::in_quotes(path_.native()) +
+                      " already; choose another name, or restore that run to go on with it");
+  const FileKind kind = files_.info(path_).kind;
+  if (kind != FileKind::none && (kind != FileKind::directory || !files_.list(path_).empty()))
+    throw ConfigError("[run] " + lockstep::in_quotes(path_.native()) +
+                      " exists already and is neither a run nor an empty directory; choose another name");
+  files_.make_directories(path_);
+  make_logs();
+}
+
+void RunDirectory::open() {
+  if (!exists())
+    throw ConfigError("[run] there is no run in " + lockstep::in_quotes(path_.native()) +
+                      " (no run.json); check the path");
+  make_logs();
+}
+
+void RunDirectory::make_logs() {
+  if (files_.make_directory(logs())) files_.sync_directory(path_);
+}
+
+fs::path RunDirectory::file_path(std::string_view name) const {
+  if (name.find('/') != std::string_view::npos || !file_name_problem(name).empty())
+    throw InternalError("[run] " + lockstep::in_quotes(name) + " is no name for a file of a run directory");
+  return path_ / name;
+}
+
+void RunDirectory::write_run_json(const Value& run) { write_file(kRunJson, to_pretty_json(run)); }
+
+Value RunDirectory::read_run_json() const {
+  const auto path = path_ / kRunJson;
+  const std::string text = files_.read_text(path);
+  check_json_depth(text, path.native());
+  return parse_json(text, path.native());
+}
+
+void RunDirectory::write_file(std::string_view name, std::span<const std::uint8_t> bytes) {
+  files_.replace_file(file_path(name), std::as_bytes(bytes));
+}
+
+void RunDirectory::write_file(std::string_view name, std::string_view text) {
+  files_.replace_file(file_path(name), text);
+}
+
+Bytes RunDirectory::read_file(std::string_view name) const { return files_.read_file(file_path(name)); }
+
+bool RunDirectory::has_file(std::string_view name) const { return files_.info(file_path(name)).kind == FileKind::file; }
+
+std::string RunDirectory::checkpoint_name(int seq) {
+  if (seq < 0) throw InternalError("[checkpoint] a checkpoint cannot have the number " + std::to_string(seq));
+  const std::string digits = std::to_string(seq);
+  return std::string(kPrefix) + std::string(digits.size() < 6 ? 6 - digits.size() : 0, '0') + digits;
+}
+
+std::string RunDirectory::partial_name(int seq) { return checkpoint_name(seq) + std::string(kPartial); }
+
+std::vector<int> RunDirectory::checkpoints() const {
+  std::vector<int> seqs;
+  for (const auto& item : files_.list(path_)) {
+    const auto name = parse_name(item.name);
+    // A name that a person made up ("checkpoint_7") is none of ours: checkpoint_path(7) would not find it.
+    if (!name || item.kind != FileKind::directory || item.name != checkpoint_name(name->seq)) continue;
+    if (files_.info(path_ / item.name / kManifestName).kind == FileKind::file) seqs.push_back(name->seq);
+  }
+  std::sort(seqs.begin(), seqs.end());
+  return seqs;
+}
+
+int RunDirectory::next_seq() const {
+  int next = 0;
+  for (const auto& item : files_.list(path_))
+    if (const auto name = parse_name(item.name)) next = std::max(next, name->seq + 1);
+  return next;
+}
+
+void RunDirectory::remove_partials() {
+  for (const auto& item : files_.list(path_))
+    if (item.name.ends_with(kPartial) || item.name.ends_with(kTrash)) files_.remove_tree(path_ / item.name);
+}
+
+fs::path RunDirectory::commit(std::string_view partial, const Manifest& manifest) {
+  const auto name = parse_name(partial);
+  const bool is_partial = name && name->seq == manifest.seq && name->ending.ends_with(kPartial) &&
+                          partial.find('/') == std::string_view::npos;
+  if (!is_partial)
+    throw StorageError("[checkpoint] " + lockstep::in_quotes(partial) + " is no directory that checkpoint " +
+                       std::to_string(manifest.seq) + " can be committed from");
+  const fs::path from = path_ / partial;
+  const fs::path to = checkpoint_path(manifest.seq);
+  const std::string text = to_text(manifest);
+  if (const auto problems = compare_sizes(from, manifest.files, files_); !problems.empty())
+    throw StorageError("[checkpoint] " + lockstep::in_quotes(from.native()) +
+                       " is not what the workers say they wrote: " + to_text(problems) +
+                       "; the checkpoint is not committed");
+  if (files_.info(to, false).kind != FileKind::none)
+    throw StorageError("[checkpoint] " + lockstep::in_quotes(to.native()) +
+                       " exists already; the checkpoint is not committed");
+
+  // Whatever is in a `.partial` directory does not count, so the manifest needs no temporary name.
+  sys::OpenFile file = files_.open(from / kManifestName, sys::OpenMode::replace);
+  files_.write_all(file, std::as_bytes(std::span(text)));
+  files_.sync(file);
+  files_.close(std::move(file));
+  files_.sync_directory(from);
+  files_.rename(from, to);
+  files_.sync_directory(path_);
+  return to;
+}
+
+void RunDirectory::remove_checkpoint(int seq) {
+  const fs::path from = checkpoint_path(seq);
+  if (files_.info(from, false).kind == FileKind::none) return;
+  const fs::path trash = path_ / (checkpoint_name(seq) + std::string(kTrash));
+  files_.remove_tree(trash);
+  files_.rename(from, trash);
+  // Durable before the first file goes: a power cut must not bring the name back with half of its files.
+  files_.sync_directory(path_);
+  files_.remove_tree(trash);
+}
+
+CommittedCheckpoint RunDirectory::checkpoint(int seq) const {
+  const fs::path path = checkpoint_path(seq);
+  return {seq, path, read_manifest(files_, path)};
+}
+
+std::optional<CommittedCheckpoint> RunDirectory::latest_good(const std::function<void(std::string)>& warn) const {
+  const auto seqs = checkpoints();
+  for (auto seq = seqs.rbegin(); seq != seqs.rend(); ++seq) {
+    const auto problems = verify_checkpoint(checkpoint_path(*seq), files_);
+    if (problems.empty()) return checkpoint(*seq);
+    warn(checkpoint_name(*seq) + " is damaged (" + to_text(problems) + "); " +
+         (std::next(seq) == seqs.rend() ? "there is no earlier one" : "trying " + checkpoint_name(*std::next(seq))));
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep::store

@@ -1,0 +1,292 @@
+#include "sys/files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <lockstep/error.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+
+#include "base/text.h"
+
+namespace lockstep::sys {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string_view advice(int error) {
+  switch (error) {
+    case ENOSPC:
+      return "; the disk is full: free some space or choose another storage_path";
+    case EDQUOT:
+      return "; your disk quota is used up: free some space or choose another storage_path";
+    case EACCES:
+    case EPERM:
+      return "; check the owner and the permissions";
+    case EROFS:
+      return "; the file system is read-only: choose another storage_path";
+    case EMFILE:
+    case ENFILE:
+      return "; too many files are open: raise the limit (ulimit -n)";
+    case EIO:
+      return "; the disk reports an error: see the kernel's log";
+    default:
+      return "";
+  }
+}
+
+template <typename Call>
+auto retry_interrupted(Call call) {
+  auto result = call();
+  while (result == -1 && errno == EINTR) result = call();
+  return result;
+}
+
+FileKind kind_of(mode_t mode) {
+  return S_ISREG(mode)   ? FileKind::file
+         : S_ISDIR(mode) ? FileKind::directory
+         : S_ISLNK(mode) ? FileKind::symlink
+                         : FileKind::other;
+}
+
+FileKind kind_of_entry(const fs::path& directory, const dirent& entry) {
+  switch (entry.d_type) {
+    case DT_REG:
+      return FileKind::file;
+    case DT_DIR:
+      return FileKind::directory;
+    case DT_LNK:
+      return FileKind::symlink;
+    case DT_UNKNOWN:
+      break;
+    default:
+      return FileKind::other;
+  }
+  struct stat status {};
+  const fs::path path = directory / entry.d_name;
+  if (::lstat(path.c_str(), &status) != 0) throw_file_error("look at", path, errno);
+  return kind_of(status.st_mode);
+}
+
+fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+}  // namespace
+
+void throw_file_error(std::string_view action, const fs::path& path, int error) {
+  throw StorageError("[files] could not " + std::string(action) + " " + lockstep::in_quotes(path.native()) + ": " +
+                     std::generic_category().message(error) + std::string(advice(error)));
+}
+
+Files& files() {
+  static PosixFiles posix;
+  return posix;
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (data_) ::munmap(data_, size_);
+}
+
+// ---------------------------------------------------------------- made of the others
+
+void Files::write_all(OpenFile& file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) bytes = bytes.subspan(write(file, bytes));
+}
+
+std::vector<std::uint8_t> Files::read_file(const fs::path& path) {
+  OpenFile file = open(path, OpenMode::read);
+  // One byte more than the size, so that the end is seen without growing.
+  std::vector<std::uint8_t> contents(info(path).size + 1);
+  std::size_t filled = 0;
+  while (true) {
+    if (filled == contents.size()) contents.resize(filled * 2);
+    const auto count = read(file, std::as_writable_bytes(std::span(contents).subspan(filled)));
+    if (count == 0) break;
+    filled += count;
+  }
+  close(std::move(file));
+  contents.resize(filled);
+  return contents;
+}
+
+std::string Files::read_text(const fs::path& path) {
+  const auto contents = read_file(path);
+  return {contents.begin(), contents.end()};
+}
+
+void Files::make_directories(const fs::path& path) {
+  if (info(path).kind == FileKind::directory) return;
+  const fs::path absolute = fs::absolute(path).lexically_normal();
+  const fs::path clean = absolute.has_filename() ? absolute : absolute.parent_path();
+  if (clean != clean.root_path()) make_directories(clean.parent_path());
+  if (make_directory(clean)) sync_directory(clean.parent_path());
+}
+
+void Files::remove_tree(const fs::path& path) {
+  const FileKind kind = info(path, false).kind;
+  if (kind == FileKind::none) return;
+  if (kind != FileKind::directory) return remove_file(path);
+  for (const auto& item : list(path)) {
+    if (item.kind == FileKind::directory)
+      remove_tree(path / item.name);
+    else
+      remove_file(path / item.name);
+  }
+  remove_directory(path);
+}
+
+void Files::replace_file(const fs::path& path, std::span<const std::byte> bytes) {
+  fs::path partial = path;
+  partial += ".partial";
+  OpenFile file = open(partial, OpenMode::replace);
+  write_all(file, bytes);
+  sync(file);
+  close(std::move(file));
+  rename(partial, path);
+  sync_directory(parent_of(path));
+}
+
+void Files::replace_file(const fs::path& path, std::string_view text) {
+  replace_file(path, std::as_bytes(std::span(text)));
+}
+
+// ---------------------------------------------------------------- the operating system's
+
+OpenFile PosixFiles::open(const fs::path& path, OpenMode mode) {
+  int flags = O_CLOEXEC;
+  switch (mode) {
+    // Regular files know no waiting; a named pipe that somebody put there would wait for ever.
+    case OpenMode::read:
+      flags |= O_RDONLY | O_NONBLOCK;
+      break;
+    case OpenMode::create:
+      flags |= O_WRONLY | O_CREAT | O_EXCL;
+      break;
+    case OpenMode::replace:
+      flags |= O_WRONLY | O_CREAT | O_TRUNC;
+      break;
+    case OpenMode::append:
+      flags |= O_WRONLY | O_CREAT | O_APPEND;
+      break;
+  }
+  const int fd = retry_interrupted([&] { return ::open(path.c_str(), flags, 0600); });
+  if (fd < 0) throw_file_error(mode == OpenMode::create ? "create" : "open", path, errno);
+  return {Descriptor(fd), path};
+}
+
+std::size_t PosixFiles::read(OpenFile& file, std::span<std::byte> into) {
+  const auto count = retry_interrupted([&] { return ::read(file.fd.get(), into.data(), into.size()); });
+  if (count < 0) throw_file_error("read", file.path, errno);
+  return static_cast<std::size_t>(count);
+}
+
+std::size_t PosixFiles::write(OpenFile& file, std::span<const std::byte> bytes) {
+  const auto count = retry_interrupted([&] { return ::write(file.fd.get(), bytes.data(), bytes.size()); });
+  if (count < 0) throw_file_error("write", file.path, errno);
+  if (count == 0 && !bytes.empty()) throw_file_error("write", file.path, EIO);
+  return static_cast<std::size_t>(count);
+}
+
+void PosixFiles::reserve(OpenFile& file, std::uint64_t size) {
+  if (size == 0) return;
+  const auto result =
+      retry_interrupted([&] { return ::fallocate(file.fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)); });
+  // Many file systems cannot; those that can tell here that there is no room.
+  if (result != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
+    throw_file_error("write", file.path, errno);
+}
+
+void PosixFiles::start_writeback(OpenFile& file, std::uint64_t offset, std::uint64_t size) {
+  (void)::sync_file_range(file.fd.get(), static_cast<off64_t>(offset), static_cast<off64_t>(size),
+                          SYNC_FILE_RANGE_WRITE);
+}
+
+void PosixFiles::sync(OpenFile& file) {
+  if (retry_interrupted([&] { return ::fsync(file.fd.get()); }) != 0) throw_file_error("sync", file.path, errno);
+}
+
+void PosixFiles::close(OpenFile file) {
+  // After EINTR Linux has closed the descriptor all the same.
+  if (::close(file.fd.release()) != 0 && errno != EINTR) throw_file_error("close", file.path, errno);
+}
+
+bool PosixFiles::make_directory(const fs::path& path) {
+  if (::mkdir(path.c_str(), 0700) == 0) return true;
+  const int error = errno;
+  if (error == EEXIST && info(path, true).kind == FileKind::directory) return false;
+  throw_file_error("make the directory", path, error);
+}
+
+void PosixFiles::rename(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    throw_file_error("rename " + lockstep::in_quotes(from.native()) + " to", to, errno);
+}
+
+void PosixFiles::remove_file(const fs::path& path) {
+  if (::unlink(path.c_str()) != 0) throw_file_error("remove", path, errno);
+}
+
+void PosixFiles::remove_directory(const fs::path& path) {
+  if (::rmdir(path.c_str()) != 0) throw_file_error("remove the directory", path, errno);
+}
+
+void PosixFiles::sync_directory(const fs::path& path) {
+  const Descriptor directory(
+      retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (!directory) throw_file_error("open the directory", path, errno);
+  // Some network file systems cannot sync directories and say EINVAL.
+  if (retry_interrupted([&] { return ::fsync(directory.get()); }) != 0 && errno != EINVAL)
+    throw_file_error("sync the directory", path, errno);
+}
+
+std::vector<DirectoryItem> PosixFiles::list(const fs::path& path) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
+  if (!directory) throw_file_error("list", path, errno);
+  std::vector<DirectoryItem> items;
+  while (true) {
+    errno = 0;
+    const dirent* entry = ::readdir(directory.get());
+    if (!entry) break;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") items.push_back({std::string(name), kind_of_entry(path, *entry)});
+  }
+  if (errno != 0) throw_file_error("list", path, errno);
+  std::sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return items;
+}
+
+FileInfo PosixFiles::info(const fs::path& path, bool follow_links) {
+  struct stat status {};
+  const int result = follow_links ? ::stat(path.c_str(), &status) : ::lstat(path.c_str(), &status);
+  if (result != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return {};
+    throw_file_error("look at", path, errno);
+  }
+  return {kind_of(status.st_mode), static_cast<std::uint64_t>(status.st_size)};
+}
+
+Mapping PosixFiles::map(const fs::path& path) {
+  OpenFile file = open(path, OpenMode::read);
+  struct stat status {};
+  if (::fstat(file.fd.get(), &status) != 0) throw_file_error("look at", path, errno);
+  if (!S_ISREG(status.st_mode)) throw_file_error("map", path, EINVAL);
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size == 0) return {};
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd.get(), 0);
+  if (data == MAP_FAILED) throw_file_error("map", path, errno);
+  return {data, size};
+}
+
+}  // namespace lockstep::sys

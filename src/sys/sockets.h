@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "sys/descriptor.h"
+
+namespace lockstep::sys {
+
+// Not called socket.h: as sys/socket.h below an include directory it would stand before the system's own.
+
+/// Two connected stream sockets of the local family, both close-on-exec.
+std::pair<Descriptor, Descriptor> socket_pair();
+/// The same, keeping message borders (for messages with descriptors).
+std::pair<Descriptor, Descriptor> packet_pair();
+/// Read end, write end; close-on-exec.
+std::pair<Descriptor, Descriptor> pipe_pair();
+
+/// One message with descriptors; at most 64 kB and 16 descriptors. Throws EngineError when the peer is gone.
+void send_with_fds(int socket, std::span<const std::uint8_t> bytes, std::span<const int> fds);
+/// The next message and its descriptors (close-on-exec); empty bytes at end of stream.
+std::pair<std::vector<std::uint8_t>, std::vector<Descriptor>> receive_with_fds(int socket);
+
+/// A sealed, read-only file in memory with these contents.
+Descriptor sealed_memory(const char* name, std::span<const std::uint8_t> bytes);
+/// The whole contents of a descriptor that can be mapped.
+std::vector<std::uint8_t> read_all(int fd);
+
+void set_nonblocking(int fd, bool on);
+/// Clears close-on-exec.
+void inherit_on_exec(int fd);
+/// Sets it.
+void close_on_exec(int fd);
+/// Closes every descriptor above 2 but `kept` (> 2): what a process inherited by somebody's carelessness.
+void close_all_but(int kept);
+
+}  // namespace lockstep::sys

@@ -1,0 +1,123 @@
+#include "train/launch.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include "base/ids.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "driver/run_record.h"
+#include "engine/local/local_engine.h"
+#include "store/run_directory.h"
+#include "sys/node.h"
+#include "train/resources.h"
+
+namespace lockstep::train {
+namespace {
+
+/// The agent that this process keeps between runs. Never destroyed: it ends when this process does, and a fork of this
+/// process must not touch it.
+struct WarmAgent {
+  std::mutex mutex;  // held for the length of a run
+  std::unique_ptr<engine::LocalEngine> engine;
+  sys::Descriptor socket;
+  int owner = 0;
+};
+
+WarmAgent& warm_agent() {
+  static auto* instance = new WarmAgent;
+  return *instance;
+}
+
+/// The connected agent, started when there is none or it has died.
+int take_agent(WarmAgent& warm) {
+  if (warm.engine && warm.owner != getpid()) warm.engine.reset();  // a fork's copy: the agent is the parent's
+  if (!warm.engine) {
+    warm.engine = std::make_unique<engine::LocalEngine>();
+    warm.socket = std::move(warm.engine->start({}).front());
+    warm.owner = getpid();
+  }
+  return warm.socket.get();
+}
+
+void complete(driver::RunPlan& plan) {
+  RunConfig& run = plan.options.run;
+  if (run.storage_path.empty()) run.storage_path = default_storage_path();
+  run.storage_path = std::filesystem::absolute(run.storage_path).lexically_normal();
+  if (run.name.empty()) {
+    const std::string base = plan.trainer + "_" + date_string(wall_now());
+    run.name = base;
+    // Two runs in one second are two runs.
+    for (int n = 2; std::filesystem::exists(plan.directory()); ++n) run.name = base + "_" + std::to_string(n);
+  }
+  validate(plan.options);
+  if (plan.restore && !can_restore(plan.directory()))
+    throw ConfigError("[restore] " + plan.directory().string() + " holds no run; give the path that result.path or the error message shows");
+  if (!plan.restore && can_restore(plan.directory()))
+    throw ConfigError("[run] " + plan.directory().string() + " holds a run already; choose another RunConfig name, or go on with " +
+                      plan.trainer + ".restore(" + in_quotes(plan.directory().string()) + ")");
+  Assignment assignment = assign(plan.options.scaling, {sys::node_resources(), sys::gpu_ids()}, plan.program.env);
+  plan.rank_env = std::move(assignment.rank_env);
+  plan.notes = std::move(assignment.notes);
+}
+
+}  // namespace
+
+driver::RunOutcome launch(driver::RunPlan plan) {
+  complete(plan);
+  WarmAgent& warm = warm_agent();
+  const std::lock_guard lock(warm.mutex);
+  const auto drop_agent = [&] {
+    warm.socket.reset();
+    warm.engine.reset();
+  };
+  try {
+    driver::RunOutcome outcome = driver::run(plan, take_agent(warm));
+    if (!outcome.agent_usable) drop_agent();
+    return outcome;
+  } catch (...) {
+    // What it was doing is not known: the next run gets a new one.
+    drop_agent();
+    throw;
+  }
+}
+
+bool can_restore(const std::filesystem::path& path) { return store::RunDirectory(path).exists(); }
+
+void read_settings(const std::filesystem::path& path, TrainerOptions& options) {
+  store::RunDirectory directory(path);
+  if (!directory.exists()) throw ConfigError("[restore] " + path.string() + " holds no run: it has no run.json");
+  const auto record = driver::RunRecord::from_value(directory.read_run_json());
+  const Value& settings = record.config_run;
+  options.run.name = path.filename();
+  options.run.storage_path = path.parent_path();
+  options.scaling.num_workers = settings.value("num_workers", record.num_workers);
+  options.scaling.use_gpu = settings.value("use_gpu", false);
+  options.scaling.resources_per_worker = settings.value("resources_per_worker", std::map<std::string, double>());
+  options.scaling.placement_strategy = settings.value("placement_strategy", std::string("PACK"));
+  options.run.failure.max_failures = settings.value("max_failures", 0);
+  options.run.verbose = settings.value("verbose", 1);
+  options.run.heartbeat_timeout = std::chrono::duration<double>(settings.value("heartbeat_timeout", 10.0));
+  if (const auto hang = settings.find("hang_timeout"); hang != settings.end() && hang->is_number())
+    options.run.hang_timeout = std::chrono::duration<double>(hang->get<double>());
+  if (const auto keep = settings.find("num_to_keep"); keep != settings.end() && keep->is_number())
+    options.run.checkpoint.num_to_keep = keep->get<int>();
+  options.run.checkpoint.score_attribute = settings.value("checkpoint_score_attribute", std::string());
+  options.run.checkpoint.score_order = settings.value("checkpoint_score_order", std::string("max"));
+  options.run.checkpoint.keep_all_ranks = settings.value("keep_all_ranks", false);
+  if (directory.has_file("params.json")) {
+    const Bytes params = directory.read_file("params.json");
+    options.config = parse_json({reinterpret_cast<const char*>(params.data()), params.size()}, "params.json");
+  }
+}
+
+std::filesystem::path default_storage_path() {
+  if (const char* path = std::getenv("LOCKSTEP_STORAGE_PATH"); path != nullptr && *path != '\0') return path;
+  const char* home = std::getenv("HOME");
+  return std::filesystem::path(home != nullptr ? home : ".") / "lockstep_results";
+}
+
+}  // namespace lockstep::train

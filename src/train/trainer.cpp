@@ -1,0 +1,131 @@
+#include <lockstep/trainer.h>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cxxabi.h>
+#include <map>
+
+#include "base/text.h"
+#include "driver/run_record.h"
+#include "store/run_directory.h"
+#include "sys/environment.h"
+#include "train/launch.h"
+#include "worker/native_stacks.h"
+#include "worker/worker_session.h"
+
+namespace lockstep {
+namespace {
+
+/// Filled before main by LOCKSTEP_TRAIN_FUNCTION.
+std::map<std::string, TrainFunction>& functions() {
+  static std::map<std::string, TrainFunction> registered;
+  return registered;
+}
+
+std::vector<std::string>& arguments() {
+  static std::vector<std::string> given;
+  return given;
+}
+
+std::string name_of(TrainFunction function) {
+  for (const auto& [name, each] : functions())
+    if (each == function) return name;
+  throw ConfigError("[trainer] the training function is not registered; write LOCKSTEP_TRAIN_FUNCTION(name) behind its definition");
+}
+
+std::string type_name(const std::exception& error) {
+  int status = 0;
+  char* name = abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status);
+  std::string text = status == 0 ? name : typeid(error).name();
+  std::free(name);
+  return text;
+}
+
+/// A worker's whole life. Ends the process by _exit: destructors of the user's globals are not ours to run in every rank.
+[[noreturn]] void run_worker(int socket, int stacks) {
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  worker::install_native_stacks(stacks);
+  auto* session = new worker::WorkerSession(socket);
+  int code = 0;
+  Failure failure;
+  failure.kind = FailureKind::exception;
+  try {
+    const auto found = functions().find(session->begin().function);
+    if (found == functions().end()) throw ConfigError("[worker] no function " + in_quotes(session->begin().function) + " is registered in this program");
+    session->start();
+    found->second(*session);
+    session->finish({});
+  } catch (const std::exception& error) {
+    failure.type = type_name(error);
+    failure.message = error.what();
+    code = 1;
+  } catch (...) {
+    failure.message = "the training function threw something that is no std::exception";
+    code = 1;
+  }
+  std::fflush(nullptr);
+  if (code != 0) session->fail(failure);
+  _exit(code);
+}
+
+}  // namespace
+
+namespace detail {
+
+bool register_function(const char* name, TrainFunction function) { return functions().emplace(name, function).second; }
+
+}  // namespace detail
+
+void init(int argc, char** argv) {
+  arguments().assign(argv, argv + argc);
+  if (const char* socket = std::getenv("LOCKSTEP_WORKER_FD")) {
+    const char* stacks = std::getenv("LOCKSTEP_STACKS_FD");
+    run_worker(std::atoi(socket), stacks != nullptr ? std::atoi(stacks) : STDERR_FILENO);
+  }
+}
+
+DataParallelTrainer::DataParallelTrainer(TrainFunction function, TrainerOptions options)
+    : function_(name_of(function)), options_(std::move(options)) {
+  validate(options_);
+}
+
+DataParallelTrainer DataParallelTrainer::restore(const std::filesystem::path& path, TrainFunction function) {
+  TrainerOptions options;
+  const std::filesystem::path run = std::filesystem::absolute(path).lexically_normal();
+  train::read_settings(run, options);
+  DataParallelTrainer trainer(function, std::move(options));
+  trainer.restore_ = true;
+  return trainer;
+}
+
+bool DataParallelTrainer::can_restore(const std::filesystem::path& path) { return train::can_restore(path); }
+
+Result DataParallelTrainer::fit() {
+  if (arguments().empty()) throw ConfigError("[trainer] call lockstep::init(argc, argv) first in main");
+  if (restore_) {
+    Result before = Result::from_path(options_.run.storage_path / options_.run.name);
+    if (before.state == "finished") return before;
+  }
+  driver::RunPlan plan;
+  plan.options = options_;
+  plan.restore = restore_;
+  plan.function = function_;
+  plan.program.fork_server = false;
+  plan.program.program = arguments();
+  plan.program.program[0] = std::filesystem::read_symlink("/proc/self/exe");
+  plan.program.env = sys::environment();
+  plan.program.cwd = std::filesystem::current_path();
+  plan.handle_signals = true;
+  driver::RunOutcome outcome = train::launch(std::move(plan));
+  if (outcome.signal != 0) raise(outcome.signal);
+  if (outcome.result.state == "failed") {
+    const std::string how = "\nto go on: lockstep::DataParallelTrainer::restore(" + in_quotes(outcome.result.path.string()) + ", function).fit()";
+    throw TrainingError(outcome.result.error + how, outcome.result.failures);
+  }
+  return std::move(outcome.result);
+}
+
+}  // namespace lockstep

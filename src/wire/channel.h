@@ -1,0 +1,60 @@
+#pragma once
+
+#include <lockstep/value.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "base/clock.h"
+#include "sys/descriptor.h"
+
+namespace lockstep::wire {
+
+/// Frames larger than this are refused on both sides.
+inline constexpr std::size_t kMaxFrame = std::size_t{2} << 30;
+/// A frame is this many bytes of length (little endian), then that many bytes.
+inline constexpr std::size_t kFrameHeader = 4;
+
+/// Cuts a stream of bytes into frames.
+/// Never allocates more than in proportion to what it has been fed.
+class FrameReader {
+ public:
+  /// Adds what was read.
+  void feed(std::span<const std::uint8_t> bytes);
+  /// The next whole frame, or nothing yet. Throws WireError when the length exceeds kMaxFrame.
+  std::optional<Bytes> next();
+  /// The same without a copy: a view that is valid until the next feed().
+  std::optional<std::span<const std::uint8_t>> next_view();
+  /// Bytes of the frame that is not whole yet.
+  std::size_t pending() const { return buffer_.size() - begin_; }
+
+ private:
+  Bytes buffer_;
+  std::size_t begin_ = 0;
+};
+
+/// Appends the frame of `message` to `out`. Throws WireError when it exceeds kMaxFrame.
+void append_frame(Bytes& out, std::span<const std::uint8_t> message);
+/// Writes the header of a frame of `size` bytes. Throws WireError when that exceeds kMaxFrame.
+void put_frame_header(std::span<std::uint8_t, kFrameHeader> header, std::size_t size);
+
+/// A blocking stream of frames over a socket, for processes with a thread for it (workers, tests).
+/// One thread may read while another writes; the socket is owned.
+class Channel {
+ public:
+  explicit Channel(sys::Descriptor socket) : socket_(std::move(socket)) {}
+  int fd() const { return socket_.get(); }
+  /// Sends one frame whole. Throws EngineError when the peer is gone.
+  void send(std::span<const std::uint8_t> message);
+  /// The next frame; nothing at end of stream or when `deadline` passes (see closed()).
+  std::optional<Bytes> receive(std::optional<Instant> deadline = std::nullopt);
+  bool closed() const { return closed_; }
+
+ private:
+  sys::Descriptor socket_;
+  FrameReader reader_;
+  bool closed_ = false;
+};
+
+}  // namespace lockstep::wire

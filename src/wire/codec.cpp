@@ -1,0 +1,276 @@
+#include "wire/codec.h"
+
+#include <limits>
+#include <type_traits>
+
+#include "base/text.h"
+#include "wire/cbor.h"
+#include "wire/channel.h"
+
+namespace lockstep::wire {
+namespace {
+
+template <class T>
+concept Message = requires { T::kName; };
+template <class T>
+concept Struct = requires(T value) { value.fields(); };
+
+// ---------------------------------------------------------------- fields
+
+template <Struct T>
+void write(CborWriter& out, const T& value);
+
+void write(CborWriter& out, bool value) { out.boolean(value); }
+void write(CborWriter& out, int value) { out.integer(value); }
+void write(CborWriter& out, std::int64_t value) { out.integer(value); }
+void write(CborWriter& out, double value) { out.number(value); }
+void write(CborWriter& out, const std::string& value) { out.text(value); }
+void write(CborWriter& out, const Bytes& value) { out.bytes(value); }
+void write(CborWriter& out, const Value& value) { out.value(value); }
+void write(CborWriter& out, const std::optional<double>& value) { value ? out.number(*value) : out.null(); }
+
+template <class A, class B>
+void write(CborWriter& out, const std::pair<A, B>& value) {
+  out.array(2);
+  write(out, value.first);
+  write(out, value.second);
+}
+
+void write(CborWriter& out, const std::map<std::string, std::string>& value) {
+  out.map(value.size());
+  for (const auto& [key, text] : value) {
+    out.text(key);
+    out.text(text);
+  }
+}
+
+template <class T>
+void write(CborWriter& out, const std::vector<T>& value) {
+  out.array(value.size());
+  for (const T& item : value) write(out, item);
+}
+
+template <Struct T>
+void write(CborWriter& out, const T& value) {
+  // fields() gives pointers to write through and is therefore not const; here they are only read.
+  auto fields = const_cast<T&>(value).fields();
+  out.map(std::tuple_size_v<decltype(fields)> + (Message<T> ? 1 : 0));
+  if constexpr (Message<T>) {
+    out.text("type");
+    out.text(T::kName);
+  }
+  std::apply([&](const auto&... field) { ((out.text(field.first), write(out, std::as_const(*field.second))), ...); }, fields);
+}
+
+template <Struct T>
+void read(CborReader& in, T& value);
+
+void read(CborReader& in, bool& value) { value = in.boolean(); }
+void read(CborReader& in, std::int64_t& value) { value = in.integer(); }
+void read(CborReader& in, double& value) { value = in.number(); }
+void read(CborReader& in, std::string& value) { value = in.text(); }
+void read(CborReader& in, Value& value) { value = in.value(); }
+
+void read(CborReader& in, int& value) {
+  const std::int64_t wide = in.integer();
+  if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max())
+    throw WireError("[wire] " + std::to_string(wide) + " where an integer of 32 bits belongs");
+  value = static_cast<int>(wide);
+}
+
+void read(CborReader& in, Bytes& value) {
+  const auto bytes = in.bytes();
+  value.assign(bytes.begin(), bytes.end());
+}
+
+void read(CborReader& in, std::optional<double>& value) {
+  if (in.null()) value.reset();
+  else value = in.number();
+}
+
+template <class A, class B>
+void read(CborReader& in, std::pair<A, B>& value) {
+  if (in.array() != 2) throw WireError("[wire] a pair does not have two items");
+  read(in, value.first);
+  read(in, value.second);
+}
+
+void read(CborReader& in, std::map<std::string, std::string>& value) {
+  value.clear();
+  for (std::size_t left = in.map(); left > 0; --left) {
+    const auto key = in.text();
+    value[std::string(key)] = in.text();
+  }
+}
+
+template <class T>
+void read(CborReader& in, std::vector<T>& value) {
+  value.clear();
+  for (std::size_t left = in.array(); left > 0; --left) read(in, value.emplace_back());
+}
+
+template <Struct T>
+void read(CborReader& in, T& value) {
+  auto fields = value.fields();
+  for (std::size_t left = in.map(); left > 0; --left) {
+    const std::string_view key = in.text();
+    const auto read_if = [&](const auto& field) {
+      if (key != field.first) return false;
+      read(in, *field.second);
+      return true;
+    };
+    const bool known = std::apply([&](const auto&... field) { return (read_if(field) || ...); }, fields);
+    if (!known) in.skip();
+  }
+}
+
+// ---------------------------------------------------------------- messages
+
+void check_end(const CborReader& in) {
+  if (!in.at_end()) throw WireError("[wire] a message goes on after its end at byte " + std::to_string(in.position()));
+}
+
+/// The value of "type": the first key of what encode() writes, but values that others completed have it anywhere.
+std::string_view type_of(std::span<const std::uint8_t> bytes) {
+  CborReader in(bytes);
+  for (std::size_t left = in.map(); left > 0; --left) {
+    if (in.text() == "type") return in.text();
+    in.skip();
+  }
+  throw WireError("[wire] a message without a type");
+}
+
+template <class T>
+T decode_struct(std::span<const std::uint8_t> bytes) {
+  CborReader in(bytes);
+  T message;
+  read(in, message);
+  check_end(in);
+  return message;
+}
+
+template <class Variant, std::size_t I = 0>
+Variant decode_as(std::string_view type, std::span<const std::uint8_t> bytes) {
+  if constexpr (I == std::variant_size_v<Variant>) {
+    throw WireError("[wire] unknown message " + in_quotes(type.substr(0, 100)));
+  } else {
+    using M = std::variant_alternative_t<I, Variant>;
+    if (type == M::kName) return Variant(std::in_place_index<I>, decode_struct<M>(bytes));
+    return decode_as<Variant, I + 1>(type, bytes);
+  }
+}
+
+/// Appends a frame whose message `write_message` appends.
+template <class F>
+void append_framed(Bytes& out, F&& write_message) {
+  const std::size_t begin = out.size();
+  out.resize(begin + kFrameHeader);
+  write_message();
+  put_frame_header(std::span<std::uint8_t, kFrameHeader>(out.data() + begin, kFrameHeader), out.size() - begin - kFrameHeader);
+}
+
+}  // namespace
+
+template <class M>
+Bytes encode(const M& message) {
+  Bytes out;
+  CborWriter writer(out);
+  write(writer, message);
+  return out;
+}
+
+template <class M>
+void append_message(Bytes& out, const M& message) {
+  append_framed(out, [&] {
+    CborWriter writer(out);
+    write(writer, message);
+  });
+}
+
+void append_from_worker(Bytes& out, int attempt, int rank, std::span<const std::uint8_t> message) {
+  append_framed(out, [&] {
+    CborWriter writer(out);
+    writer.map(4);
+    writer.text("type");
+    writer.text(FromWorker::kName);
+    writer.text("attempt");
+    writer.integer(attempt);
+    writer.text("rank");
+    writer.integer(rank);
+    writer.text("message");
+    writer.bytes(message);
+  });
+}
+
+template <class Variant>
+Variant decode(std::span<const std::uint8_t> bytes) {
+  return decode_as<Variant>(type_of(bytes), bytes);
+}
+
+Bytes encode_value(const Value& value) {
+  Bytes out;
+  CborWriter(out).value(value);
+  return out;
+}
+
+Value decode_value(std::span<const std::uint8_t> bytes) {
+  CborReader in(bytes);
+  Value value = in.value();
+  check_end(in);
+  return value;
+}
+
+template <class T>
+Value to_value(const T& message) {
+  Bytes bytes;
+  CborWriter writer(bytes);
+  write(writer, message);
+  return decode_value(bytes);
+}
+
+template <class T>
+T from_value(const Value& value) {
+  return decode_struct<T>(encode_value(value));
+}
+
+#define LOCKSTEP_STRUCT(T)                  \
+  template Value to_value<T>(const T&);     \
+  template T from_value<T>(const Value&);
+#define LOCKSTEP_MESSAGE(M)                               \
+  template Bytes encode<M>(const M&);                     \
+  template void append_message<M>(Bytes&, const M&);      \
+  LOCKSTEP_STRUCT(M)
+
+LOCKSTEP_STRUCT(WorkerSpec)
+LOCKSTEP_STRUCT(Report)
+LOCKSTEP_STRUCT(FileEntry)
+LOCKSTEP_MESSAGE(Configure)
+LOCKSTEP_MESSAGE(StartAttempt)
+LOCKSTEP_MESSAGE(StopAttempt)
+LOCKSTEP_MESSAGE(DumpStacks)
+LOCKSTEP_MESSAGE(ToWorker)
+LOCKSTEP_MESSAGE(Shutdown)
+LOCKSTEP_MESSAGE(AgentReady)
+LOCKSTEP_MESSAGE(AgentFailed)
+LOCKSTEP_MESSAGE(WorkerStarted)
+LOCKSTEP_MESSAGE(LogText)
+LOCKSTEP_MESSAGE(FromWorker)
+LOCKSTEP_MESSAGE(WorkerStacks)
+LOCKSTEP_MESSAGE(WorkerExited)
+LOCKSTEP_MESSAGE(AttemptEnded)
+LOCKSTEP_MESSAGE(Begin)
+LOCKSTEP_MESSAGE(MeetingDone)
+LOCKSTEP_MESSAGE(CheckpointCommitted)
+LOCKSTEP_MESSAGE(WorkerReady)
+LOCKSTEP_MESSAGE(Reports)
+LOCKSTEP_MESSAGE(CheckpointWritten)
+LOCKSTEP_MESSAGE(Heartbeat)
+LOCKSTEP_MESSAGE(MeetingEntered)
+LOCKSTEP_MESSAGE(WorkerFinished)
+LOCKSTEP_MESSAGE(WorkerFailed)
+template DriverToAgent decode<DriverToAgent>(std::span<const std::uint8_t>);
+template AgentToDriver decode<AgentToDriver>(std::span<const std::uint8_t>);
+template DriverToWorker decode<DriverToWorker>(std::span<const std::uint8_t>);
+template WorkerToDriver decode<WorkerToDriver>(std::span<const std::uint8_t>);
+
+}  // namespace lockstep::wire

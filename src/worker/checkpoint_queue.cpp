@@ -1,0 +1,158 @@
+#include "worker/checkpoint_queue.h"
+
+#include <cstring>
+
+#include "base/json.h"
+#include "sys/files.h"
+
+namespace lockstep::worker {
+
+/// What is still to be written: a dict whose arrays lie in copies_, or a checkpoint; or what was written already.
+struct CheckpointQueue::Task {
+  int report = 0;
+  std::string partial;
+  std::string data;
+  std::vector<Tensor> tensors;
+  std::optional<std::span<const std::byte>> objects;
+  std::optional<Checkpoint> checkpoint;
+  std::optional<wire::CheckpointWritten> written;
+};
+
+namespace {
+
+std::optional<double> number_at(const Value& data, const std::string& attribute) {
+  const Value* found = find_path(data, attribute);
+  if (found == nullptr || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+std::vector<wire::FileEntry> to_wire(std::vector<store::FileEntry> entries) {
+  std::vector<wire::FileEntry> files;
+  for (auto& entry : entries) files.push_back({std::move(entry.name), entry.size, std::move(entry.xxh3_128)});
+  return files;
+}
+
+std::span<const std::byte> bytes_of(const Bytes& bytes) { return std::as_bytes(std::span(bytes)); }
+
+}  // namespace
+
+CheckpointQueue::CheckpointQueue(std::string storage, std::string score_attribute, std::function<void(wire::CheckpointWritten)> written)
+    : storage_(std::move(storage)), score_attribute_(std::move(score_attribute)), written_(std::move(written)), thread_([this] { loop(); }) {}
+
+CheckpointQueue::~CheckpointQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void CheckpointQueue::wait_for_room() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return task_ == nullptr; });
+}
+
+void CheckpointQueue::check() {
+  const std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
+void CheckpointQueue::wait() {
+  wait_for_room();
+  check();
+}
+
+void CheckpointQueue::hand_over(Task task) {
+  {
+    const std::lock_guard lock(mutex_);
+    task_ = std::make_unique<Task>(std::move(task));
+  }
+  changed_.notify_all();
+}
+
+void CheckpointQueue::add(int report, std::string partial, const store::DictParts& parts) {
+  std::size_t size = parts.objects ? parts.objects->size() : 0;
+  for (const Tensor& tensor : parts.tensors) size += tensor.bytes.size();
+  // Only ever grown: from the second checkpoint on, the copy finds its pages in place.
+  if (copies_.size() < size) {
+    copies_ = {};
+    copies_ = Buffer(size);
+  }
+  Task task{report, std::move(partial), std::string(parts.data), {parts.tensors.begin(), parts.tensors.end()}, {}, {}, {}};
+  std::byte* to = copies_.data();
+  const auto copy = [&](std::span<const std::byte> from) {
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+    return std::span<const std::byte>(std::exchange(to, to + from.size()), from.size());
+  };
+  for (Tensor& tensor : task.tensors) tensor.bytes = copy(tensor.bytes);
+  if (parts.objects) task.objects = copy(*parts.objects);
+  hand_over(std::move(task));
+}
+
+void CheckpointQueue::add(int report, std::string partial, const Checkpoint& checkpoint) {
+  Task task{report, std::move(partial), {}, {}, {}, checkpoint, {}};
+  if (checkpoint.path()) {
+    task.written = write_part(task);
+    task.checkpoint.reset();
+  }
+  hand_over(std::move(task));
+}
+
+void CheckpointQueue::loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stop_ || task_; });
+    if (!task_) return;
+    const Task& task = *task_;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      written_(task.written ? *task.written : write_part(task));
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    task_.reset();
+    if (error && !error_) error_ = error;
+    changed_.notify_all();
+  }
+}
+
+wire::CheckpointWritten CheckpointQueue::write_part(const Task& task) const {
+  wire::CheckpointWritten written;
+  written.report = task.report;
+  written.partial = task.partial;
+  const store::DictParts parts{task.data, task.tensors, task.objects};
+  if (storage_.empty()) {
+    if (task.checkpoint)
+      for (const auto& name : task.checkpoint->files()) written.contents.emplace_back(name, task.checkpoint->read(name));
+    else
+      written.contents = store::to_files(parts);
+  } else {
+    store::PartWriter writer(sys::files(), std::filesystem::path(storage_) / task.partial);
+    if (!task.checkpoint) {
+      written.files = to_wire(writer.write_dict(parts));
+    } else if (const auto path = task.checkpoint->path()) {
+      written.files = to_wire(writer.copy_directory(*path));
+    } else {
+      std::vector<Bytes> contents;
+      std::vector<store::MemoryFile> files;
+      for (const auto& name : task.checkpoint->files()) contents.push_back(task.checkpoint->read(name));
+      for (std::size_t i = 0; const auto& name : task.checkpoint->files()) files.push_back({name, bytes_of(contents[i++])});
+      written.files = to_wire(writer.write_files(files));
+    }
+  }
+  written.score = score_of(task);
+  return written;
+}
+
+std::optional<double> CheckpointQueue::score_of(const Task& task) const {
+  if (score_attribute_.empty()) return std::nullopt;
+  if (!task.checkpoint) return number_at(parse_json(task.data, "data.json"), score_attribute_);
+  for (const auto& name : task.checkpoint->files())
+    if (name == "data.json") return number_at(task.checkpoint->to_dict(), score_attribute_);
+  return std::nullopt;
+}
+
+}  // namespace lockstep::worker

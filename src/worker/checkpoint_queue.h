@@ -1,0 +1,70 @@
+#pragma once
+
+#include <lockstep/checkpoint.h>
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "store/part_writer.h"
+#include "wire/messages.h"
+
+namespace lockstep::worker {
+
+/// Writes this rank's checkpoints, one at a time, in a thread of its own. At most one waits or is being written, so a rank never
+/// holds more than one extra copy of its state; the copy's memory is kept for the next one.
+/// Used by one thread; `written` is called from the writing thread, in order.
+class CheckpointQueue {
+ public:
+  /// `storage` is the run directory; empty: nothing is written and the contents go to `written`.
+  CheckpointQueue(std::string storage, std::string score_attribute, std::function<void(wire::CheckpointWritten)> written);
+  ~CheckpointQueue();
+
+  /// Waits until the one before is written.
+  void wait_for_room();
+  /// Copies `parts` and returns. Call wait_for_room() before.
+  void add(int report, std::string partial, const store::DictParts& parts);
+  /// Takes a checkpoint that lies in memory (shared, not copied) or in a directory (copied to storage before this returns:
+  /// the caller may change it afterwards).
+  void add(int report, std::string partial, const Checkpoint& checkpoint);
+  /// Rethrows what broke an earlier checkpoint.
+  void check();
+  /// Waits until all is written, then as check().
+  void wait();
+
+ private:
+  struct Task;
+  /// Bytes that are not set to zero first.
+  struct Buffer {
+    Buffer() = default;
+    explicit Buffer(std::size_t length) : bytes(std::make_unique_for_overwrite<std::byte[]>(length)), length(length) {}
+    std::byte* data() const { return bytes.get(); }
+    std::size_t size() const { return length; }
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t length = 0;
+  };
+  void hand_over(Task task);
+  void loop();
+  wire::CheckpointWritten write_part(const Task& task) const;
+  std::optional<double> score_of(const Task& task) const;
+
+  const std::string storage_;
+  const std::string score_attribute_;
+  const std::function<void(wire::CheckpointWritten)> written_;
+  Buffer copies_;  // of the task's arrays; touched by the caller only while no task is there
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::unique_ptr<Task> task_;
+  bool stop_ = false;
+  std::exception_ptr error_;
+
+  std::thread thread_;
+};
+
+}  // namespace lockstep::worker

@@ -1,0 +1,111 @@
+#include "worker/outbox.h"
+
+#include "base/log.h"
+#include "wire/codec.h"
+
+namespace lockstep::worker {
+namespace {
+
+constexpr std::size_t kMaxQueuedBytes = 16 << 20;
+constexpr std::size_t kMaxQueuedItems = 1 << 16;
+/// One frame carries at most so many reports, so that the driver never decodes a huge one at once.
+constexpr std::size_t kReportsPerFrame = 1024;
+
+}  // namespace
+
+Outbox::Outbox(wire::Channel& channel, Seconds interval, std::function<Bytes()> heartbeat, std::function<void()> lost)
+    : channel_(channel), interval_(interval), heartbeat_(std::move(heartbeat)), lost_(std::move(lost)), thread_([this] { loop(); }) {}
+
+Outbox::~Outbox() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void Outbox::add(wire::Report report) {
+  const std::size_t size = report.metrics.size() + sizeof(wire::Report);
+  push(std::move(report), size);
+}
+
+void Outbox::add(Bytes message) {
+  const std::size_t size = message.size();
+  push(std::move(message), size);
+}
+
+void Outbox::push(Item item, std::size_t size) {
+  std::unique_lock lock(mutex_);
+  // An empty outbox takes a message of any size: a checkpoint in memory may exceed the bound by itself.
+  changed_.wait(lock, [&] {
+    return gone_ || items_.empty() || (queued_bytes_ + size <= kMaxQueuedBytes && items_.size() < kMaxQueuedItems);
+  });
+  if (gone_) return;
+  items_.push_back(std::move(item));
+  queued_bytes_ += size;
+  // A thread that is busy sending looks again by itself: waking costs a system call only when it sleeps.
+  if (sleeping_) wake_.notify_one();
+}
+
+void Outbox::flush() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return gone_ || (items_.empty() && !sending_); });
+}
+
+void Outbox::loop() {
+  Instant next_beat = now();
+  for (;;) {
+    std::vector<Item> items;
+    {
+      std::unique_lock lock(mutex_);
+      sleeping_ = true;
+      wake_.wait_until(lock, next_beat, [&] { return stop_ || !items_.empty(); });
+      sleeping_ = false;
+      if (stop_ && items_.empty()) return;
+      items.swap(items_);
+      queued_bytes_ = 0;
+      sending_ = true;
+    }
+    changed_.notify_all();
+    bool gone = false;
+    try {
+      if (!items.empty()) send(std::move(items));
+      if (now() >= next_beat) {
+        next_beat = now() + ticks(interval_);
+        channel_.send(heartbeat_());
+      }
+    } catch (const Error& error) {
+      log_debug(error.what());
+      gone = true;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      sending_ = false;
+      gone_ = gone_ || gone;
+    }
+    changed_.notify_all();
+    if (gone) return lost_();
+  }
+}
+
+void Outbox::send(std::vector<Item> items) {
+  wire::Reports batch;
+  const auto send_batch = [&] {
+    if (batch.reports.empty()) return;
+    channel_.send(wire::encode(batch));
+    batch.reports.clear();
+  };
+  for (Item& item : items) {
+    if (auto* report = std::get_if<wire::Report>(&item)) {
+      batch.reports.push_back(std::move(*report));
+      if (batch.reports.size() == kReportsPerFrame) send_batch();
+    } else {
+      send_batch();
+      channel_.send(std::get<Bytes>(item));
+    }
+  }
+  send_batch();
+}
+
+}  // namespace lockstep::worker

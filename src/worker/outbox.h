@@ -1,0 +1,55 @@
+#pragma once
+
+#include <lockstep/value.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "wire/channel.h"
+#include "wire/messages.h"
+
+namespace lockstep::worker {
+
+/// What this worker has to tell the driver, in order, sent by a thread of its own that also beats the heart.
+/// Reports that gathered meanwhile travel together. Bounded: whoever adds to a full outbox waits. Any thread may add.
+class Outbox {
+ public:
+  /// Starts the thread. `channel` is borrowed; `heartbeat` makes the message of every `interval`; `lost` is called once, from
+  /// that thread, when the peer is gone.
+  Outbox(wire::Channel& channel, Seconds interval, std::function<Bytes()> heartbeat, std::function<void()> lost);
+  ~Outbox();
+
+  /// Queues a report; waits only while the outbox is full.
+  void add(wire::Report report);
+  /// Queues an encoded message.
+  void add(Bytes message);
+  /// Returns when everything added before has been written to the socket, or the peer is gone.
+  void flush();
+
+ private:
+  using Item = std::variant<wire::Report, Bytes>;
+  void push(Item item, std::size_t size);
+  void loop();
+  void send(std::vector<Item> items);
+
+  wire::Channel& channel_;
+  const Seconds interval_;
+  const std::function<Bytes()> heartbeat_;
+  const std::function<void()> lost_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_, changed_;
+  std::vector<Item> items_;
+  std::size_t queued_bytes_ = 0;
+  bool sending_ = false, stop_ = false, gone_ = false, sleeping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace lockstep::worker

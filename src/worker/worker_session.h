@@ -1,0 +1,89 @@
+#pragma once
+
+#include <lockstep/error.h>
+#include <lockstep/session.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "store/part_writer.h"
+#include "wire/channel.h"
+#include "wire/messages.h"
+#include "worker/checkpoint_queue.h"
+#include "worker/outbox.h"
+
+namespace lockstep::worker {
+
+/// The Session of a worker process, over the socket it inherited from its agent. Three threads beside the function's own: one
+/// sends and beats the heart, one receives, one writes checkpoints. When the agent is gone the whole process group is killed.
+class WorkerSession : public Session {
+ public:
+  /// Reads Begin (waits for it) and starts beating. Throws EngineError when the agent is gone.
+  explicit WorkerSession(int socket);
+  ~WorkerSession() override;
+
+  const wire::Begin& begin() const { return begin_; }
+
+  /// The function is about to run.
+  void start();
+  /// The function returned: waits for checkpoints to be durable and everything to be sent. Rethrows what broke a checkpoint.
+  void finish(Bytes value);
+  /// The function failed: sends what was reported before, then the failure.
+  void fail(Failure failure);
+  /// A report whose checkpoint is taken apart already; its buffers are copied before this returns.
+  void report_dict(const Value& metrics, const store::DictParts& parts);
+  /// Whether a checkpoint that this rank reports is written at all.
+  bool keeps_checkpoints() const { return begin_.rank == 0 || begin_.keep_all_ranks; }
+
+  int world_rank() const override { return begin_.rank; }
+  int world_size() const override { return begin_.world_size; }
+  int local_rank() const override { return begin_.local_rank; }
+  int local_world_size() const override { return begin_.local_world_size; }
+  int node_rank() const override { return begin_.node_rank; }
+  int attempt() const override { return begin_.attempt; }
+  const Value& config() const override { return begin_.config; }
+  const std::string& experiment_name() const override { return begin_.experiment_name; }
+  const std::string& trial_name() const override { return begin_.trial_name; }
+  const std::string& trial_id() const override { return begin_.trial_id; }
+  const std::string& trial_dir() const override { return begin_.run_dir; }
+  std::optional<Checkpoint> checkpoint() override;
+  void report(const Value& metrics, const std::optional<Checkpoint>& checkpoint) override;
+  void barrier(std::chrono::duration<double> timeout) override;
+  Bytes broadcast_from_rank_zero(Bytes bytes, std::chrono::duration<double> timeout) override;
+  bool stopping() const override { return stopping_; }
+  void set_stopping() { stopping_ = true; }
+
+ private:
+  int add_report(const Value& metrics, bool with_checkpoint);
+  std::string partial_name(int report);
+  Bytes meet(Bytes value, Seconds timeout);
+  void receive();
+  void lost();
+
+  wire::Channel channel_;
+  wire::Begin begin_;
+  std::atomic<std::int64_t> progress_ = 0;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> ended_ = false;
+  std::optional<Outbox> outbox_;
+  std::optional<CheckpointQueue> checkpoints_;
+
+  // Of the function's thread.
+  int reports_ = 0;
+  int checkpoints_made_ = 0;
+  Instant last_report_{};
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  int meetings_ = 0;
+  std::map<int, wire::MeetingDone> meetings_done_;
+  std::optional<wire::CheckpointCommitted> committed_;
+  int last_checkpoint_report_ = -1;
+
+  std::thread receiver_;
+};
+
+}  // namespace lockstep::worker

@@ -1,0 +1,95 @@
+// A worker without a session: does what its first message's "config" lists, one command after the other.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "sys/sockets.h"
+#include "wire/channel.h"
+#include "wire/codec.h"
+
+namespace {
+
+using namespace lockstep;
+
+int fd_from(const char* name) { return std::atoi(std::getenv(name)); }
+
+int stacks_fd = -1;
+bool stacks_end = true;
+
+void write_stacks(int) {
+  constexpr char kText[] = "a stack\nanother stack\n";
+  (void)!::write(stacks_fd, kText, sizeof kText - 1);
+  if (stacks_end) (void)!::write(stacks_fd, "", 1);
+}
+
+/// A child that sleeps; with `far`, one in a session of its own whose parent is gone at once.
+void make_child(bool far) {
+  auto [read_end, write_end] = sys::pipe_pair();
+  if (::fork() == 0) {
+    if (far) {
+      ::setsid();
+      if (::fork() != 0) ::_exit(0);
+    }
+    const pid_t self = ::getpid();
+    (void)!::write(write_end.get(), &self, sizeof self);
+    for (;;) ::pause();
+  }
+  if (far) ::wait(nullptr);
+  pid_t child = 0;
+  (void)!::read(read_end.get(), &child, sizeof child);
+  std::printf("child %d\n", child);
+}
+
+void spam(int megabytes) {
+  const std::string line(1023, 'x');
+  for (int i = 0; i < megabytes * 1024; ++i) std::puts(line.c_str());
+}
+
+void flood(wire::Channel& channel, int megabytes) {
+  const Bytes value(65536, 1);
+  for (int i = 0; i < megabytes * 16; ++i) channel.send(wire::encode(wire::WorkerFinished{value}));
+}
+
+void obey(wire::Channel& channel, const Value& command) {
+  const std::string verb = command.at(0);
+  const auto number = [&] { return command.at(1).get<int>(); };
+  if (verb == "print") std::fputs(command.at(1).get<std::string>().c_str(), stdout);
+  else if (verb == "print_error") std::fputs(command.at(1).get<std::string>().c_str(), stderr);
+  else if (verb == "print_bytes") std::fwrite(command.at(1).get_binary().data(), 1, command.at(1).get_binary().size(), stdout);
+  else if (verb == "print_env") std::printf("%s\n", std::getenv(command.at(1).get<std::string>().c_str()));
+  else if (verb == "print_cwd") std::printf("%s\n", ::get_current_dir_name());
+  else if (verb == "print_payload") std::printf("%zu\n", sys::read_all(fd_from("LOCKSTEP_PAYLOAD_FD")).size());
+  else if (verb == "print_leader") std::printf("%d\n", ::getsid(0) == ::getpid() && ::getpgrp() == ::getpid());
+  else if (verb == "print_stdin") std::printf("%d\n", std::getchar());
+  else if (verb == "print_fds") { std::fflush(stdout); (void)!std::system("ls -v /proc/$PPID/fd | tr '\\n' ' '"); }
+  else if (verb == "exit") { std::fflush(stdout); ::_exit(number()); }
+  else if (verb == "signal") { std::fflush(stdout); ::signal(number(), SIG_DFL); ::raise(number()); }
+  else if (verb == "ignore") ::signal(number(), SIG_IGN);
+  else if (verb == "wait") for (;;) ::pause();
+  else if (verb == "child") make_child(false);
+  else if (verb == "far_child") make_child(true);
+  else if (verb == "spam") spam(number());
+  else if (verb == "flood") flood(channel, number());
+  else if (verb == "send") channel.send(wire::encode(wire::Heartbeat{number()}));
+  else if (verb == "echo") for (int i = 0; i < number(); ++i) channel.send(*channel.receive());
+  else if (verb == "garbage") (void)!::write(channel.fd(), "\xff\xff\xff\xff", 4);
+  else if (verb == "stacks") { stacks_end = number() != 0; stacks_fd = fd_from("LOCKSTEP_STACKS_FD"); ::signal(SIGUSR2, write_stacks); }
+  else if (verb == "deaf_stacks") ::signal(SIGUSR2, [](int) {});
+  else std::abort();
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main() {
+  wire::Channel channel{sys::Descriptor(fd_from("LOCKSTEP_WORKER_FD"))};
+  const auto begin = std::get<wire::Begin>(wire::decode<wire::DriverToWorker>(*channel.receive()));
+  for (const Value& command : begin.config) obey(channel, command);
+  return 0;
+}

@@ -1,0 +1,63 @@
+#include "base/json.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <lockstep/error.h>
+
+namespace lockstep {
+namespace {
+
+TEST(Json, WritesWhatPythonsJsonModuleWrites) {
+  const Value value{{"b", 1}, {"a", 0.1}, {"s", "x\"y\n"}, {"n", nullptr}, {"t", true}, {"l", {1, 2.5}}, {"d", Value::object()}};
+  EXPECT_EQ(to_json(value), R"({"b": 1, "a": 0.1, "s": "x\"y\n", "n": null, "t": true, "l": [1, 2.5], "d": {}})");
+}
+
+TEST(Json, FloatsReadBackEqualAndStayFloats) {
+  for (const double number : {0.1, 1.0, -0.0, 1e300, 5e-324, 1.0 / 3, 123456789.0, 1e22}) {
+    const Value back = parse_json(to_json(Value(number)), "test");
+    EXPECT_TRUE(back.is_number_float()) << number;
+    EXPECT_EQ(back.get<double>(), number);
+  }
+}
+
+TEST(Json, FloatsThatJsonLacksStandAsWords) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const Value value{{"a", std::nan("")}, {"b", {inf, -inf}}, {"c", "NaN, -Infinity \" NaN"}};
+  const std::string text = to_json(value);
+  EXPECT_EQ(text, R"({"a": NaN, "b": [Infinity, -Infinity], "c": "NaN, -Infinity \" NaN"})");
+  const Value back = parse_json(text, "test");
+  EXPECT_TRUE(std::isnan(back["a"].get<double>()));
+  EXPECT_EQ(back["b"][0].get<double>(), inf);
+  EXPECT_EQ(back["b"][1].get<double>(), -inf);
+  EXPECT_EQ(back["c"], value["c"]);
+}
+
+TEST(Json, BrokenTextIsAStorageErrorWithThePlace) {
+  try {
+    parse_json("{\"a\": ", "run.json");
+    FAIL();
+  } catch (const StorageError& error) {
+    EXPECT_NE(std::string(error.what()).find("run.json"), std::string::npos);
+  }
+}
+
+TEST(Json, InvalidUtf8IsReplacedNotThrown) {
+  std::string out;
+  append_json_string(out, "a\xff" "b");
+  EXPECT_EQ(out, "\"a\xef\xbf\xbd" "b\"");
+}
+
+TEST(Json, PrettyTextHasOneKeyALine) { EXPECT_EQ(to_pretty_json({{"a", {{"b", 1}}}, {"c", Value::array()}}), "{\n  \"a\": {\n    \"b\": 1\n  },\n  \"c\": []\n}\n"); }
+
+TEST(Json, FindPathPrefersTheKeyItself) {
+  const Value value{{"a", {{"b", 1}}}, {"a/b", 2}, {"c", {{"d", {{"e", 3}}}}}};
+  EXPECT_EQ(*find_path(value, "a/b"), 2);
+  EXPECT_EQ(*find_path(value, "c/d/e"), 3);
+  EXPECT_EQ(find_path(value, "c/x"), nullptr);
+  EXPECT_EQ(find_path(Value(3), "c"), nullptr);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+TEST(Text, ListsNumbersAsPeopleDo) {
+  EXPECT_EQ(listed({}), "none");
+  EXPECT_EQ(listed({4}), "4");
+  EXPECT_EQ(listed({1, 2}), "1 and 2");
+  EXPECT_EQ(listed({1, 2, 3}), "1, 2 and 3");
+}
+
+TEST(Text, QuotesEscapeWhatTerminalsObey) { EXPECT_EQ(in_quotes("a\x1b[31m\"\n"), "\"a\\x1b[31m\\\"\\x0a\""); }
+
+TEST(Text, DurationsAndSizes) {
+  EXPECT_EQ(human_duration(1.25), "1.2s");
+  EXPECT_EQ(human_duration(64), "1m 04s");
+  EXPECT_EQ(human_duration(7800), "2h 10m");
+  EXPECT_EQ(human_size(999), "999 B");
+  EXPECT_EQ(human_size(1.5e6), "1.5 MB");
+}
+
+}  // namespace
+}  // namespace lockstep
