@@ -50,6 +50,7 @@ def _run(core: _core.WorkerSession, payload_fd: int, stacks_fd: int) -> int:
 
     try:
         signal.signal(signal.SIGINT, interrupted)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _enter(core.begin, stacks_fd)
         function, config = _load(payload_fd)
         session._session = session._Session(core)
@@ -114,9 +115,7 @@ def _enter(begin: Mapping[str, Any], stacks_fd: int) -> None:
     sys.stderr = sys.__stderr__ = _stream(2)  # type: ignore[misc]
     faulthandler.enable(file=sys.stderr, all_threads=True)
     _core.install_native_stacks(stacks_fd)
-    # Chaining to the default action would kill the process; None is a handler that Python did not install.
-    chained = signal.getsignal(signal.SIGUSR2) is None
-    faulthandler.register(signal.SIGUSR2, file=stacks_fd, all_threads=True, chain=chained)
+    faulthandler.register(signal.SIGUSR2, file=stacks_fd, all_threads=True, chain=True)  # then the native one
     _set_environment(begin["env"])
     os.chdir(begin["cwd"])
     sys.path[:] = begin["python_path"]

@@ -51,6 +51,7 @@ class Recorder(Callback):
 
 def test_hooks_in_their_order(fit: Fit) -> None:
     def train_func() -> None:
+        session.barrier()  # an attempt has started when all its workers run
         checkpoint = session.get_checkpoint()
         start = checkpoint.to_dict()["epoch"] + 1 if checkpoint else 0
         for epoch in range(start, 2):
@@ -187,6 +188,7 @@ class Log(LoggerCallback):
 
 def test_logger_hooks(fit: Fit) -> None:
     def train_func() -> None:
+        session.barrier()
         if session.get_checkpoint() is None:
             session.report({"epoch": 0}, checkpoint=Checkpoint.from_dict({"epoch": 0}))
             session.get_checkpoint()

@@ -44,6 +44,8 @@ def test_an_exception(fit: Fit) -> None:
 
         print("before the end")
         session.report({"x": 1}, checkpoint=Checkpoint.from_dict({"epoch": 1}))
+        session.get_checkpoint()  # waits until it is committed
+        session.barrier()
         if session.get_world_rank() == 1:
             inner()
         time.sleep(30)
@@ -309,7 +311,7 @@ def start_script(tmp_path: Path, stubborn: bool) -> subprocess.Popen[str]:
     assert process.stdout is not None
     seen = 0
     for line in process.stdout:
-        seen += "running" in line
+        seen += "] running" in line
         if seen == 2:
             return process
     raise AssertionError("the workers did not start")

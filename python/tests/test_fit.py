@@ -37,6 +37,8 @@ def count_to(config: dict[str, int]) -> Callable[[dict[str, int]], None]:
         start = checkpoint.to_dict()["epoch"] + 1 if checkpoint else 0
         for epoch in range(start, config["epochs"]):
             if epoch == config.get("fail_at"):
+                session.get_checkpoint()  # waits until the last one is committed
+                session.barrier()
                 raise ValueError(f"failed at {epoch}")
             saved = Checkpoint.from_dict({"epoch": epoch})
             session.report({"epoch": epoch, "start": start, "epochs": config["epochs"]}, checkpoint=saved)

@@ -1,5 +1,7 @@
 #include "worker/outbox.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "wire/codec.h"
 
@@ -10,6 +12,8 @@ constexpr std::size_t kMaxQueuedBytes = 16 << 20;
 constexpr std::size_t kMaxQueuedItems = 1 << 16;
 /// One frame carries at most so many reports, so that the driver never decodes a huge one at once.
 constexpr std::size_t kReportsPerFrame = 1024;
+/// After sending, reports gather for so long before the next send: nobody pays for waking a thread at every training step.
+constexpr Seconds kGather{0.005};
 
 }  // namespace
 
@@ -27,46 +31,58 @@ Outbox::~Outbox() {
 
 void Outbox::add(wire::Report report) {
   const std::size_t size = report.metrics.size() + sizeof(wire::Report);
-  push(std::move(report), size);
+  push(std::move(report), size, false);
 }
 
 void Outbox::add(Bytes message) {
   const std::size_t size = message.size();
-  push(std::move(message), size);
+  push(std::move(message), size, true);
 }
 
-void Outbox::push(Item item, std::size_t size) {
+void Outbox::push(Item item, std::size_t size, bool urgent) {
   std::unique_lock lock(mutex_);
   // An empty outbox takes a message of any size: a checkpoint in memory may exceed the bound by itself.
-  changed_.wait(lock, [&] {
+  const auto has_room = [&] {
     return gone_ || items_.empty() || (queued_bytes_ + size <= kMaxQueuedBytes && items_.size() < kMaxQueuedItems);
-  });
+  };
+  if (!has_room()) {
+    urgent_ = true;
+    wake_.notify_one();
+    changed_.wait(lock, has_room);
+  }
   if (gone_) return;
   items_.push_back(std::move(item));
   queued_bytes_ += size;
-  // A thread that is busy sending looks again by itself: waking costs a system call only when it sleeps.
-  if (sleeping_) wake_.notify_one();
+  urgent_ = urgent_ || urgent;
+  // A thread that sends, or gathers, looks again by itself: waking it costs a system call.
+  if (sleeping_ || urgent) wake_.notify_one();
 }
 
 void Outbox::flush() {
   std::unique_lock lock(mutex_);
+  urgent_ = true;
+  wake_.notify_one();
   changed_.wait(lock, [&] { return gone_ || (items_.empty() && !sending_); });
 }
 
 void Outbox::loop() {
   Instant next_beat = now();
+  Instant gather_until{};
   for (;;) {
     std::vector<Item> items;
     {
       std::unique_lock lock(mutex_);
+      wake_.wait_until(lock, std::min(gather_until, next_beat), [&] { return stop_ || urgent_; });
       sleeping_ = true;
-      wake_.wait_until(lock, next_beat, [&] { return stop_ || !items_.empty(); });
+      wake_.wait_until(lock, next_beat, [&] { return stop_ || urgent_ || !items_.empty(); });
       sleeping_ = false;
       if (stop_ && items_.empty()) return;
+      urgent_ = false;
       items.swap(items_);
       queued_bytes_ = 0;
       sending_ = true;
     }
+    if (!items.empty()) gather_until = now() + ticks(kGather);
     changed_.notify_all();
     bool gone = false;
     try {

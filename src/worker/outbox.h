@@ -17,7 +17,7 @@
 namespace lockstep::worker {
 
 /// What this worker has to tell the driver, in order, sent by a thread of its own that also beats the heart.
-/// Reports that gathered meanwhile travel together. Bounded: whoever adds to a full outbox waits. Any thread may add.
+/// Reports gather for some milliseconds and travel together; other messages go at once, with what is before them. Bounded: whoever adds to a full outbox waits. Any thread may add.
 class Outbox {
  public:
   /// Starts the thread. `channel` is borrowed; `heartbeat` makes the message of every `interval`; `lost` is called once, from
@@ -34,7 +34,7 @@ class Outbox {
 
  private:
   using Item = std::variant<wire::Report, Bytes>;
-  void push(Item item, std::size_t size);
+  void push(Item item, std::size_t size, bool urgent);
   void loop();
   void send(std::vector<Item> items);
 
@@ -47,7 +47,7 @@ class Outbox {
   std::condition_variable wake_, changed_;
   std::vector<Item> items_;
   std::size_t queued_bytes_ = 0;
-  bool sending_ = false, stop_ = false, gone_ = false, sleeping_ = false;
+  bool sending_ = false, stop_ = false, gone_ = false, sleeping_ = false, urgent_ = false;
 
   std::thread thread_;
 };

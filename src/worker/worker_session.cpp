@@ -68,7 +68,7 @@ int WorkerSession::add_report(const Value& metrics, bool with_checkpoint) {
   report.timestamp = unix_seconds(wall_now());
   report.time_this_iter = Seconds(time - std::exchange(last_report_, time)).count();
   report.has_checkpoint = with_checkpoint;
-  report.metrics = wire::encode_value(metrics);
+  report.metrics = wire::encode_value(metrics.is_null() ? Value::object() : metrics);  // report({}, ...) in C++ gives null
   const int index = report.index;
   outbox_->add(std::move(report));
   ++progress_;
@@ -87,7 +87,7 @@ std::string WorkerSession::partial_name(int report) {
 
 void WorkerSession::report(const Value& metrics, const std::optional<Checkpoint>& checkpoint) {
   checkpoints_->check();
-  if (!metrics.is_object()) throw ConfigError("[report] metrics must be a dict of names and plain values");
+  if (!metrics.is_object() && !metrics.is_null()) throw ConfigError("[report] metrics must be a dict of names and plain values");
   const bool keeps = checkpoint && keeps_checkpoints();
   if (!keeps) {
     const int index = add_report(metrics, false);

@@ -1,0 +1,68 @@
+"""Measures Lockstep against its figures, and against peers where they are installed.
+
+    make bench                                   # all of it, about a minute
+    .venv/bin/python benchmarks/run.py report    # some of it: start report checkpoint recovery idle
+
+Prints a table and writes benchmarks/results/<date>.json. Times are medians; run it on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from pathlib import Path
+
+import checkpoint
+import idle
+import recovery
+import report
+import start
+from measure import Row
+
+PARTS = {
+    "start": start.measure,
+    "report": report.measure,
+    "checkpoint": checkpoint.measure,
+    "recovery": recovery.measure,
+    "idle": idle.measure,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure (default: all): " + " ".join(PARTS))
+    parser.add_argument("--output", type=Path, help="where the JSON goes")
+    arguments = parser.parse_args()
+    if unknown := [part for part in arguments.parts if part not in PARTS]:
+        parser.error(f"no such part: {unknown[0]}; choose from {' '.join(PARTS)}")
+    rows: list[Row] = []
+    for part in arguments.parts or PARTS:
+        print(f"measuring {part} ...", flush=True)
+        rows += PARTS[part]()
+    print_table(rows)
+    print(f"written to {write_json(rows, arguments.output)}")
+
+
+def print_table(rows: list[Row]) -> None:
+    header = ("what", "measured", "wanted", "")
+    lines = [(row.what, row.text(), row.wanted_text(), row.verdict()) for row in rows]
+    widths = [max(len(line[column]) for line in [header, *lines]) for column in range(4)]
+    print()
+    for line in [header, *lines]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    print()
+
+
+def write_json(rows: list[Row], output: Path | None) -> Path:
+    path = output or Path(__file__).parent / "results" / time.strftime("%Y-%m-%d_%H-%M-%S.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "kernel": platform.release()}
+    path.write_text(json.dumps({"machine": machine, "rows": [row.to_dict() for row in rows]}, indent=2) + "\n")
+    return path
+
+
+if __name__ == "__main__":
+    main()

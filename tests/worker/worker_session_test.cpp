@@ -1,0 +1,161 @@
+#include "worker/worker_session.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <future>
+
+#include "sys/sockets.h"
+#include "wire/codec.h"
+
+namespace lockstep::worker {
+namespace {
+
+/// A session whose driver is this test.
+class WorkerSessionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory = std::filesystem::path(testing::TempDir()) / ("session_" + std::to_string(getpid()) + "_" + testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(directory);
+  }
+  void TearDown() override {
+    session.reset();
+    std::filesystem::remove_all(directory);
+  }
+
+  void begin(wire::Begin begin) {
+    auto [mine, theirs] = sys::socket_pair();
+    driver.emplace(std::move(mine));
+    driver->send(wire::encode(begin));
+    session.emplace(theirs.release());
+  }
+
+  wire::Begin rank(int number, int world_size = 2) {
+    wire::Begin made;
+    made.rank = number;
+    made.world_size = world_size;
+    made.storage = directory;
+    made.heartbeat_interval = 60;
+    return made;
+  }
+
+  template <class M>
+  M next() {
+    for (;;) {
+      const auto frame = driver->receive(now() + 10s);
+      if (!frame) throw std::runtime_error("nothing came");
+      auto message = wire::decode<wire::WorkerToDriver>(*frame);
+      if (auto* found = std::get_if<M>(&message)) return std::move(*found);
+      if (!std::holds_alternative<wire::Heartbeat>(message)) throw std::runtime_error("another message came");
+    }
+  }
+
+  std::filesystem::path directory;
+  std::optional<wire::Channel> driver;
+  std::optional<WorkerSession> session;
+};
+
+TEST_F(WorkerSessionTest, KnowsItsPlaceAndReports) {
+  begin(rank(1));
+  EXPECT_EQ(session->world_rank(), 1);
+  EXPECT_EQ(session->world_size(), 2);
+  EXPECT_FALSE(session->checkpoint());
+  session->start();
+  EXPECT_EQ(next<wire::WorkerReady>().pid, getpid());
+  session->report({{"loss", 0.5}}, std::nullopt);
+  const auto reports = next<wire::Reports>();
+  ASSERT_EQ(reports.reports.size(), 1U);
+  EXPECT_EQ(wire::decode_value(reports.reports[0].metrics), (Value{{"loss", 0.5}}));
+}
+
+TEST_F(WorkerSessionTest, WritesRankZerosCheckpointAndTellsWhereItLies) {
+  wire::Begin made = rank(0);
+  made.first_seq = 3;
+  made.score_attribute = "loss";
+  begin(made);
+  session->report({{"loss", 2}}, Checkpoint::from_dict({{"loss", 1.5}}));
+  EXPECT_TRUE(next<wire::Reports>().reports[0].has_checkpoint);
+  const auto written = next<wire::CheckpointWritten>();
+  EXPECT_EQ(written.partial, "checkpoint_000003.partial");
+  EXPECT_EQ(written.score, 1.5);
+  ASSERT_EQ(written.files.size(), 1U);
+  EXPECT_TRUE(std::filesystem::exists(directory / written.partial / "data.json"));
+}
+
+TEST_F(WorkerSessionTest, OtherRanksCheckpointsAreNotWritten) {
+  begin(rank(1));
+  session->report({}, Checkpoint::from_dict({{"loss", 1.5}}));
+  EXPECT_FALSE(next<wire::Reports>().reports[0].has_checkpoint);
+  session->finish({});
+  next<wire::WorkerFinished>();
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
+}
+
+TEST_F(WorkerSessionTest, WithoutStorageTheContentsGoToTheDriver) {
+  wire::Begin made = rank(0);
+  made.storage.clear();
+  begin(made);
+  session->report({}, Checkpoint::from_dict({{"epoch", 4}}));
+  next<wire::Reports>();
+  const auto written = next<wire::CheckpointWritten>();
+  EXPECT_EQ(Checkpoint::from_files(written.contents).to_dict()["epoch"], 4);
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
+}
+
+TEST_F(WorkerSessionTest, ABrokenDiskIsToldAtTheNextCall) {
+  wire::Begin made = rank(0);
+  made.storage = directory / "missing" / "deeper";
+  begin(made);
+  session->report({}, Checkpoint::from_dict({{"epoch", 4}}));
+  EXPECT_THROW(session->finish({}), StorageError);
+  EXPECT_THROW(session->report({}, std::nullopt), StorageError);
+}
+
+TEST_F(WorkerSessionTest, ABarrierWaitsForTheDriversWord) {
+  begin(rank(1));
+  auto waiting = std::async(std::launch::async, [&] { session->barrier(Seconds{5}); });
+  EXPECT_EQ(next<wire::MeetingEntered>().meeting, 0);
+  EXPECT_EQ(waiting.wait_for(20ms), std::future_status::timeout);
+  driver->send(wire::encode(wire::MeetingDone{0, "", {}}));
+  waiting.get();
+}
+
+TEST_F(WorkerSessionTest, AFailedMeetingThrowsWithTheMissingRanks) {
+  begin(rank(1));
+  auto waiting = std::async(std::launch::async, [&] { session->barrier(Seconds{5}); });
+  next<wire::MeetingEntered>();
+  driver->send(wire::encode(wire::MeetingDone{0, "missing: rank 0", {}}));
+  EXPECT_THROW(waiting.get(), TimeoutError);
+}
+
+TEST_F(WorkerSessionTest, BroadcastGivesRankZerosBytes) {
+  begin(rank(1));
+  auto waiting = std::async(std::launch::async, [&] { return session->broadcast_from_rank_zero({9}, Seconds{5}); });
+  EXPECT_TRUE(next<wire::MeetingEntered>().value.empty());
+  driver->send(wire::encode(wire::MeetingDone{0, "", {1, 2}}));
+  EXPECT_EQ(waiting.get(), (Bytes{1, 2}));
+}
+
+TEST_F(WorkerSessionTest, ACheckpointOfItsOwnIsWaitedForUntilCommitted) {
+  begin(rank(0));
+  session->report({}, Checkpoint::from_dict({{"epoch", 0}}));
+  next<wire::Reports>();
+  const auto written = next<wire::CheckpointWritten>();
+  auto waiting = std::async(std::launch::async, [&] { return session->checkpoint(); });
+  EXPECT_EQ(waiting.wait_for(20ms), std::future_status::timeout);
+  driver->send(wire::encode(wire::CheckpointCommitted{0, 0, directory / written.partial}));
+  EXPECT_EQ(waiting.get()->to_dict()["epoch"], 0);
+}
+
+TEST_F(WorkerSessionTest, AFailureComesAfterWhatWasReported) {
+  begin(rank(0));
+  session->report({{"a", 1}}, std::nullopt);
+  Failure failure;
+  failure.message = "boom";
+  session->fail(failure);
+  next<wire::Reports>();
+  EXPECT_EQ(next<wire::WorkerFailed>().failure["message"], "boom");
+}
+
+}  // namespace
+}  // namespace lockstep::worker
