@@ -1,4 +1,4 @@
-"""A checkpoint of 100 MB of arrays: how long report() blocks against a plain copy, how fast it is written against dd."""
+"""A checkpoint of 100 MB of arrays: how long report() blocks against a copy, how fast it is written against dd."""
 
 from __future__ import annotations
 
@@ -59,12 +59,14 @@ def measure() -> list[Row]:
         rates += [dd_rate(place) for _ in range(5)]
     metrics = result.metrics
     copy = statistics.median(metrics["copies"])
-    written = [ARRAYS * EACH / 1e6 / seconds for seconds in metrics["durable"][1:]]
+    # The write begins where report() returns: before that, the arrays are only copied.
+    writes = [end - begin for begin, end in zip(metrics["blocked"][1:], metrics["durable"][1:], strict=True)]
+    rate = ARRAYS * EACH / 1e6 / statistics.median(writes)
     ratio = statistics.median(metrics["blocked"][1:]) / copy
     return [
         Row("100 MB checkpoint: report() blocks, against a plain copy", ratio, "x", 2),
         Row("100 MB checkpoint: plain copy", copy * 1000, "ms"),
         Row("100 MB checkpoint: to committed", statistics.median(metrics["durable"][1:]) * 1000, "ms"),
-        Row("100 MB checkpoint: rate, against dd with fsync", statistics.median(written) / statistics.median(rates), "x", 0.8, True),
+        Row("100 MB checkpoint: write rate, against dd with fsync", rate / statistics.median(rates), "x", 0.8, True),
         Row("dd with fsync", statistics.median(rates), "MB/s"),
     ]

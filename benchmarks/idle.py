@@ -28,7 +28,11 @@ DataParallelTrainer(function, scaling_config=ScalingConfig(num_workers=4),
 def measure() -> list[Row]:
     with scratch() as place:
         driver = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", SCRIPT, str(place)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert driver.stdin and driver.stdout and driver.stderr
         driver.stdout.readline()

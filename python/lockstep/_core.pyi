@@ -1,11 +1,10 @@
 """The compiled core. Internal: the public names are those of ``lockstep``."""
 
-from collections.abc import Buffer, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 __version__: str
 
-def agent_path() -> str: ...
 def set_error_types(config: type, storage: type, engine: type, timeout: type, internal: type) -> None: ...
 def check_run_name(name: str) -> None: ...
 def node_resources() -> dict[str, float]: ...
@@ -36,7 +35,7 @@ class DictParts:
     def __init__(
         self,
         data: str,
-        tensors: Sequence[tuple[str, str, Sequence[int], Buffer]],
+        tensors: Sequence[tuple[str, str, Sequence[int], Any]],
         objects: bytes | None,
     ) -> None: ...
 
@@ -44,12 +43,12 @@ class WorkerSession:
     """One per worker process; see src/worker/worker_session.h."""
 
     def __init__(self, fd: int) -> None:
-        """Reads the first message. Starts no thread."""
+        """Reads the first message and starts beating the heart."""
     @property
     def begin(self) -> dict[str, Any]:
         """The fields of Begin (env, python_path, cwd, ranks, names, extra), without checkpoint contents."""
     def start(self) -> None:
-        """Starts the threads and tells the driver that the function is about to run."""
+        """Tells the driver that the function is about to run."""
     def report(self, metrics: dict[str, Any], checkpoint: DictParts | Checkpoint | None) -> None: ...
     def checkpoint(self) -> Checkpoint | None: ...
     def meet(self, value: bytes, timeout: float) -> bytes: ...
@@ -57,6 +56,13 @@ class WorkerSession:
     def fail(self, failure: dict[str, Any]) -> None: ...
     @property
     def stopping(self) -> bool: ...
+    def set_stopping(self) -> None: ...
+    @property
+    def keeps_checkpoints(self) -> bool: ...
+
+def install_native_stacks(fd: int) -> None:
+    """On SIGUSR2, writes the native stack of the interrupted thread there."""
+
 
 class RunOutcome:
     """What run() came to; from_path() reads the same from a run directory."""
@@ -64,6 +70,7 @@ class RunOutcome:
     path: str
     state: str
     metrics: dict[str, Any]
+    config: dict[str, Any]
     checkpoint: Checkpoint | None
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]]
     failures: list[dict[str, Any]]
@@ -77,5 +84,8 @@ def run(
     callbacks: list[Any],
     resume_from: Checkpoint | None,
     handle_signals: bool,
-) -> RunOutcome:
-    """Runs to the end, the GIL released. A failed or interrupted run is an outcome like any other."""
+) -> tuple[RunOutcome, int]:
+    """Runs to the end, the GIL released. A failed or interrupted run is an outcome like any other.
+
+    The number is that of the signal that interrupted it, or 0.
+    """

@@ -1,7 +1,8 @@
 """The warm process that workers are forked from: ``python -m lockstep._fork_server MODULE...``.
 
-The agent starts it (``src/agent/fork_server.h`` has the protocol), it imports the modules once, and then forks one worker per request.
-A module whose name ends with ``?`` may be missing. It never starts a thread: a child of a process with threads can hang.
+The agent starts it (``src/agent/fork_server.h`` has the protocol), it imports the modules once, and then forks one
+worker per request. A module whose name ends with ``?`` may be missing. It never starts a thread: a child of a process
+with threads can hang.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def main(modules: Sequence[str]) -> NoReturn:
 
 
 def _import(modules: Sequence[str]) -> None:
-    # With more than one thread, libraries start pools at import or at their first operation, and forked children hang in them.
-    # Workers set their own numbers.
+    # With more than one thread, libraries start pools at import or at their first operation, and forked children hang
+    # in them. Workers set their own numbers.
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     for module in modules:

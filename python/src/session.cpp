@@ -71,7 +71,6 @@ void bind_session(py::module_& module) {
       .def_property_readonly("stopping", &WorkerSession::stopping)
       .def("set_stopping", &WorkerSession::set_stopping);
   module.def("install_native_stacks", &worker::install_native_stacks);
-  module.def("read_payload", [](int fd) { return to_python_bytes(sys::read_all(fd)); });
 }
 
 }  // namespace lockstep::python

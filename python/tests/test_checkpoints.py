@@ -316,6 +316,8 @@ def test_a_broken_checkpoint_is_passed_over(fit: Fit, make_trainer: Any, tmp_pat
         for epoch in range(start, 3):
             session.report({"epoch": epoch, "start": start}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
         if start == 0:
+            session.get_checkpoint()  # waits until the last one is committed
+            session.barrier()
             raise ValueError("once")
 
     trainer = make_trainer(train_func, name="run")

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from lockstep import (
+    Callback,
     Checkpoint,
     DataParallelTrainer,
     FailureConfig,
@@ -394,10 +394,12 @@ def test_ctrl_c_in_this_process_raises_and_the_next_fit_works(fit: Fit) -> None:
         session.report({"x": 1})
         time.sleep(30)
 
-    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+    class PressCtrlC(Callback):
+        def on_result(self, metrics: dict[str, Any]) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
     with pytest.raises(TrainingInterrupted) as caught:
-        fit(train_func)
+        fit(train_func, callbacks=[PressCtrlC()])
     assert caught.value.result is not None and caught.value.result.metrics["x"] == 1
     assert caught.value.signal == signal.SIGINT
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

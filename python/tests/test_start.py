@@ -41,8 +41,8 @@ def test_the_fork_server_stays_warm(fit: Fit) -> None:
             raise ValueError("once")
         session.report({"parent": os.getppid(), "pid": os.getpid()})
 
-    first = fit(train_func, failure_config=FailureConfig(max_failures=1))
-    second = fit(train_func, failure_config=FailureConfig(max_failures=1))
+    first = fit(train_func, workers=1, failure_config=FailureConfig(max_failures=1))
+    second = fit(train_func, workers=1, failure_config=FailureConfig(max_failures=1))
     assert f"parent {first.metrics['parent']}\n" in (first.path / "logs" / "rank_0.log").read_text(), "across attempts"
     assert first.metrics["parent"] == second.metrics["parent"], "across fit() calls"
     assert first.metrics["pid"] != second.metrics["pid"]

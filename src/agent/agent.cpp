@@ -21,7 +21,8 @@ bool equal(const wire::Configure& a, const wire::Configure& b) {
   return a.program == b.program && a.fork_server == b.fork_server && a.env == b.env && a.cwd == b.cwd;
 }
 
-/// SIGKILL to everything that descends from this process, until nothing is left. Orphans come to us: we are their subreaper.
+/// SIGKILL to everything that descends from this process, until nothing is left. Orphans come to us: we are their
+/// subreaper.
 void kill_everything() {
   sigset_t child;
   ::sigemptyset(&child);
@@ -44,14 +45,16 @@ void kill_everything() {
 
 Agent::Agent(Options options) {
   sys::become_subreaper();
-  loop_.on_signals({SIGCHLD, SIGTERM, SIGINT, SIGHUP}, [this](int signal) { signal == SIGCHLD ? child_ended() : loop_.stop(); });
-  driver_.emplace(loop_, std::move(options.driver),
-                  DriverLink::Handlers{.message = [this](auto& message) { std::visit([this](auto& each) { on(each); }, message); },
-                                       .closed = [this] { loop_.stop(); },
-                                       .full =
-                                           [this](bool full) {
-                                             if (attempt_) attempt_->pause(full);
-                                           }});
+  loop_.on_signals({SIGCHLD, SIGTERM, SIGINT, SIGHUP},
+                   [this](int signal) { signal == SIGCHLD ? child_ended() : loop_.stop(); });
+  driver_.emplace(
+      loop_, std::move(options.driver),
+      DriverLink::Handlers{.message = [this](auto& message) { std::visit([this](auto& each) { on(each); }, message); },
+                           .closed = [this] { loop_.stop(); },
+                           .full =
+                               [this](bool full) {
+                                 if (attempt_) attempt_->pause(full);
+                               }});
   if (options.parent == 0) return;
   parent_ = sys::open_pidfd(options.parent);
   if (!parent_ || ::getppid() != options.parent) {
@@ -75,7 +78,8 @@ Attempt* Agent::running(int attempt) { return attempt_ && attempt_->number() == 
 
 void Agent::on(wire::Configure& message) {
   if (attempt_) return fail("[agent] it was configured while attempt " + std::to_string(attempt_->number()) + " runs");
-  const bool same = configured_ && equal(configure_, message) && (!message.fork_server || (server_ && !server_->dead()));
+  const bool same =
+      configured_ && equal(configure_, message) && (!message.fork_server || (server_ && !server_->dead()));
   if (!same) {
     configure_ = std::move(message);
     configured_ = true;
@@ -99,8 +103,10 @@ void Agent::on(wire::StartAttempt& message) {
     sweep();
   });
   if (configure_.fork_server && (!server_ || server_->dead())) start_server();
-  if (configure_.fork_server && server_ && !server_->ready()) attempt_waits_ = true;
-  else if (attempt_) begin_attempt();
+  if (configure_.fork_server && server_ && !server_->ready())
+    attempt_waits_ = true;
+  else if (attempt_)
+    begin_attempt();
 }
 
 void Agent::on(wire::StopAttempt& message) {
@@ -150,14 +156,17 @@ void Agent::start_server() {
 }
 
 void Agent::server_ready() {
-  if (std::exchange(ready_is_due_, false)) driver_->send(wire::AgentReady{wire::kVersion, ::getpid(), sys::host_name()});
+  if (std::exchange(ready_is_due_, false))
+    driver_->send(wire::AgentReady{wire::kVersion, ::getpid(), sys::host_name()});
   if (std::exchange(attempt_waits_, false)) begin_attempt();
 }
 
 void Agent::server_died(const std::string& why) {
   const bool was_ready = server_ && server_->ready();
-  if (!was_ready) fail(why);
-  else log_debug(why);
+  if (!was_ready)
+    fail(why);
+  else
+    log_debug(why);
   ready_is_due_ = false;
   attempt_waits_ = false;
   if (attempt_) attempt_->server_died();
@@ -167,8 +176,10 @@ void Agent::server_died(const std::string& why) {
 
 void Agent::begin_attempt() {
   try {
-    if (configure_.fork_server) attempt_->start(*server_);
-    else attempt_->start(configure_);
+    if (configure_.fork_server)
+      attempt_->start(*server_);
+    else
+      attempt_->start(configure_);
   } catch (const EngineError& error) {
     fail(error.what());
     attempt_->stop(false, {});

@@ -12,8 +12,9 @@
 
 namespace lockstep::agent {
 
-/// One node: does what the driver at the other end of a socket says (src/wire/messages.h), and is gone, with everything it started,
-/// when the driver is. One attempt at a time; one warm fork server, kept as long as Configure stays the same.
+/// One node: does what the driver at the other end of a socket says (src/wire/messages.h), and is gone, with everything
+/// it started, when the driver is. One attempt at a time; one warm fork server, kept as long as Configure stays the
+/// same.
 class Agent {
  public:
   struct Options {
@@ -51,11 +52,11 @@ class Agent {
   Watch parent_watch_;
   wire::Configure configure_;
   bool configured_ = false;
-  bool ready_is_due_ = false;      ///< a Configure waits for its answer
+  bool ready_is_due_ = false;  ///< a Configure waits for its answer
   std::unique_ptr<ForkServer> server_;
   std::unique_ptr<Attempt> attempt_;
-  bool attempt_waits_ = false;     ///< for the fork server
-  bool sweeping_ = false;          ///< the attempt's workers are gone, their children perhaps not
+  bool attempt_waits_ = false;  ///< for the fork server
+  bool sweeping_ = false;       ///< the attempt's workers are gone, their children perhaps not
 };
 
 }  // namespace lockstep::agent

@@ -15,15 +15,22 @@ bool killed_for_memory(sys::ExitStatus status, bool killed_by_us, std::uint64_t 
 }
 
 Attempt::Attempt(Loop& loop, DriverLink& driver, wire::StartAttempt start, std::function<void()> ended)
-    : loop_(loop), driver_(driver), start_(std::move(start)), ended_(std::move(ended)), memory_kills_before_(memory_kills_.count()), grace_(loop) {
+    : loop_(loop),
+      driver_(driver),
+      start_(std::move(start)),
+      ended_(std::move(ended)),
+      memory_kills_before_(memory_kills_.count()),
+      grace_(loop) {
   for (const auto& spec : start_.workers)
-    workers_.push_back(std::make_unique<Worker>(loop_, driver_, start_.attempt, spec.rank, [this](Worker& worker) { gone(worker); }));
+    workers_.push_back(
+        std::make_unique<Worker>(loop_, driver_, start_.attempt, spec.rank, [this](Worker& worker) { gone(worker); }));
 }
 
 std::vector<Worker::Ends> Attempt::open() {
   payload_ = sys::sealed_memory("lockstep-payload", start_.payload);
   std::vector<Worker::Ends> ends;
-  for (std::size_t i = 0; i < workers_.size(); ++i) ends.push_back(workers_[i]->open(wire::encode_value(start_.workers[i].begin)));
+  for (std::size_t i = 0; i < workers_.size(); ++i)
+    ends.push_back(workers_[i]->open(wire::encode_value(start_.workers[i].begin)));
   start_.payload = {};
   start_.workers = {};
   return ends;
@@ -48,7 +55,8 @@ void Attempt::start(const wire::Configure& configure) {
   options.parent_death_signal = SIGKILL;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const auto& [socket, log, stacks] = ends[i];
-    options.fds = {{null.get(), 0}, {log.get(), 1}, {log.get(), 2}, {socket.get(), 3}, {payload_.get(), 4}, {stacks.get(), 5}};
+    options.fds = {{null.get(), 0},   {log.get(), 1},      {log.get(), 2},
+                   {socket.get(), 3}, {payload_.get(), 4}, {stacks.get(), 5}};
     workers_[i]->started(sys::spawn(options));
   }
 }
@@ -62,8 +70,10 @@ void Attempt::started(int rank, sys::Process process) {
   Worker* worker = find(rank);
   if (worker == nullptr) return;
   worker->started(std::move(process));
-  if (killing_) worker->kill();
-  else if (stopped_) worker->signal(SIGINT);
+  if (killing_)
+    worker->kill();
+  else if (stopped_)
+    worker->signal(SIGINT);
 }
 
 void Attempt::exited(int pid, sys::ExitStatus status) {
@@ -119,7 +129,8 @@ void Attempt::gone(Worker& worker) {
   const auto status = worker.status();
   const bool memory = killed_for_memory(status, worker.killed(), memory_kills_before_, memory_kills_.count());
   driver_.send(wire::WorkerExited{start_.attempt, worker.rank(), status.code, status.signal, memory, stopped_});
-  if (std::ranges::all_of(workers_, &Worker::gone, [](const auto& each) -> const Worker& { return *each; })) loop_.post(ended_);
+  if (std::ranges::all_of(workers_, &Worker::gone, [](const auto& each) -> const Worker& { return *each; }))
+    loop_.post(ended_);
 }
 
 }  // namespace lockstep::agent

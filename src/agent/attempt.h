@@ -54,7 +54,7 @@ class Attempt {
   MemoryKills memory_kills_;
   std::uint64_t memory_kills_before_;
   Timer grace_;
-  bool stopped_ = false;   ///< by StopAttempt
+  bool stopped_ = false;  ///< by StopAttempt
   bool killing_ = false;
   std::vector<std::unique_ptr<Worker>> workers_;
 };

@@ -70,7 +70,8 @@ void DriverLink::flush() {
       if (gathered_.empty()) break;
       sending_.swap(gathered_);
     }
-    const ssize_t size = ::send(socket_.get(), sending_.data() + sent_, sending_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t size =
+        ::send(socket_.get(), sending_.data() + sent_, sending_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (size >= 0) {
       sent_ += static_cast<std::size_t>(size);
     } else if (errno == EAGAIN) {

@@ -15,8 +15,8 @@ class DriverLink {
  public:
   struct Handlers {
     std::function<void(wire::DriverToAgent&)> message;
-    std::function<void()> closed;         ///< the driver is gone, or sent what is no message; the last call of all
-    std::function<void(bool)> full;       ///< true: too much waits to be sent, produce no more; false: go on
+    std::function<void()> closed;    ///< the driver is gone, or sent what is no message; the last call of all
+    std::function<void(bool)> full;  ///< true: too much waits to be sent, produce no more; false: go on
   };
 
   DriverLink(Loop& loop, sys::Descriptor socket, Handlers handlers);
@@ -45,8 +45,8 @@ class DriverLink {
   Handlers handlers_;
   Watch watch_;
   wire::FrameReader reader_;
-  Bytes gathered_;             ///< appended to
-  Bytes sending_;              ///< being written, from sent_ on
+  Bytes gathered_;  ///< appended to
+  Bytes sending_;   ///< being written, from sent_ on
   std::size_t sent_ = 0;
   bool flush_is_due_ = false;  ///< posted, or waits for the socket
   bool full_ = false;

@@ -13,14 +13,16 @@ namespace lockstep::agent {
 namespace {
 
 constexpr int kFd = 3;
-/// Requests that the fork server has not answered. A local socket queues as few as ten packets, and sending must not wait.
+/// Requests that the fork server has not answered. A local socket queues as few as ten packets, and sending must not
+/// wait.
 constexpr int kMostOutstanding = 4;
 
 sys::Descriptor duplicate(int fd) { return sys::Descriptor(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
 }  // namespace
 
-ForkServer::ForkServer(Loop& loop, const wire::Configure& configure, Handlers handlers) : loop_(loop), handlers_(std::move(handlers)) {
+ForkServer::ForkServer(Loop& loop, const wire::Configure& configure, Handlers handlers)
+    : loop_(loop), handlers_(std::move(handlers)) {
   sys::Descriptor theirs;
   std::tie(socket_, theirs) = sys::packet_pair();
   const sys::Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -44,7 +46,8 @@ ForkServer::~ForkServer() {
 
 void ForkServer::fork(int rank, const Worker::Ends& ends, int payload) {
   Request request{rank, {}};
-  for (const int fd : {ends.socket.get(), payload, ends.log.get(), ends.stacks.get()}) request.fds.push_back(duplicate(fd));
+  for (const int fd : {ends.socket.get(), payload, ends.log.get(), ends.stacks.get()})
+    request.fds.push_back(duplicate(fd));
   requests_.push_back(std::move(request));
   send_requests();
 }
@@ -122,8 +125,11 @@ void ForkServer::ended() {
   socket_watch_.pause();
   dead_ = true;
   const auto status = sys::take_exit(process_.pidfd.get(), false).value_or(sys::ExitStatus{});
-  const std::string how = status.signal != 0 ? "was killed by signal " + std::to_string(status.signal) : "ended with code " + std::to_string(status.code);
-  if (why_.empty()) why_ = "[agent] the fork server " + how + (ready_ ? "" : " before it had imported its modules") + "; its messages are on standard error";
+  const std::string how = status.signal != 0 ? "was killed by signal " + std::to_string(status.signal)
+                                             : "ended with code " + std::to_string(status.code);
+  if (why_.empty())
+    why_ = "[agent] the fork server " + how + (ready_ ? "" : " before it had imported its modules") +
+           "; its messages are on standard error";
   handlers_.died(why_);
 }
 

@@ -12,12 +12,17 @@
 
 namespace lockstep::agent {
 
-/// The agent's side of a warm process that forks workers (python/lockstep/_fork_server.py). Packets are words between spaces:
+/// The agent's side of a warm process that forks workers (python/lockstep/_fork_server.py). Packets are words:
 ///
-///     agent  ── "fork <rank>" with [socket, payload, log, stacks] ──►  fork server
-///     agent  ◄── "ready" · "failed\n<why>" · "started <rank> <pid>" with [pidfd] · "refused <rank> <why>" · "exited <pid> <code> <signal>"
+///     fork <rank>                     agent to fork server, with [socket, payload, log, stacks]
+///     ready                           fork server to agent: the modules are imported
+///     failed\n<why>                   ... they could not be
+///     started <rank> <pid>            with [pidfd]
+///     refused <rank> <why>            the fork failed
+///     exited <pid> <code> <signal>
 ///
-/// The socket's number stands in LOCKSTEP_FORK_SERVER_FD. When the agent closes it, the fork server kills its workers and ends.
+/// The socket's number stands in LOCKSTEP_FORK_SERVER_FD. When the agent closes it, the fork server kills its workers
+/// and ends.
 class ForkServer {
  public:
   struct Handlers {
@@ -25,7 +30,8 @@ class ForkServer {
     std::function<void(int rank, sys::Process)> started;
     std::function<void(int rank, const std::string& why)> refused;
     std::function<void(int pid, sys::ExitStatus)> exited;
-    /// The last call: it died, or could not import its modules. The workers that it forked are dying, and are ours to reap.
+    /// The last call: it died, or could not import its modules. The workers that it forked are dying, and are ours to
+    /// reap.
     std::function<void(const std::string& why)> died;
   };
 

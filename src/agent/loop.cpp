@@ -99,9 +99,10 @@ void Watch::resume() {
 }
 
 void Watch::once_writable(Callback callback) {
-  impl_->descriptor.async_wait(asio::posix::descriptor_base::wait_write, [self = impl_, callback = std::move(callback)](asio::error_code error) {
-    if (!error && self->descriptor.is_open()) callback();
-  });
+  impl_->descriptor.async_wait(asio::posix::descriptor_base::wait_write,
+                               [self = impl_, callback = std::move(callback)](asio::error_code error) {
+                                 if (!error && self->descriptor.is_open()) callback();
+                               });
 }
 
 // ---------------------------------------------------------------- timers
@@ -131,9 +132,10 @@ void Timer::set(Seconds delay, Callback callback) {
   cancel();
   impl_->timer.expires_after(ticks(delay));
   // A handler that is queued already cannot be cancelled any more: the generation tells that it is stale.
-  impl_->timer.async_wait([impl = impl_, generation = impl_->generation, callback = std::move(callback)](asio::error_code error) {
-    if (!error && impl->generation == generation) callback();
-  });
+  impl_->timer.async_wait(
+      [impl = impl_, generation = impl_->generation, callback = std::move(callback)](asio::error_code error) {
+        if (!error && impl->generation == generation) callback();
+      });
 }
 
 void Timer::cancel() {

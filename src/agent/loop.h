@@ -8,8 +8,8 @@
 
 namespace lockstep::agent {
 
-/// The agent's event loop: one thread, callbacks only from run(). Watches and timers must not outlive the loop; each may be
-/// destroyed at any time, in its own callback too, and calls back no more then.
+/// The agent's event loop: one thread, callbacks only from run(). Watches and timers must not outlive the loop; each
+/// may be destroyed at any time, in its own callback too, and calls back no more then.
 class Loop {
  public:
   Loop();
@@ -33,7 +33,8 @@ class Loop {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Readiness of a descriptor, which is borrowed, becomes non-blocking and must stay open meanwhile. One Watch per descriptor.
+/// Readiness of a descriptor, which is borrowed, becomes non-blocking and must stay open meanwhile. One Watch per
+/// descriptor.
 class Watch {
  public:
   Watch() = default;

@@ -26,7 +26,8 @@ MemoryKills::MemoryKills(const std::string& proc, const std::string& cgroup) : f
     std::getline(parts, path);
     const bool second = number == "0" && controllers.empty();
     if (!second && controllers != "memory") continue;
-    const std::string file = second ? cgroup + path + "/memory.events" : cgroup + "/memory" + path + "/memory.oom_control";
+    const std::string file =
+        second ? cgroup + path + "/memory.events" : cgroup + "/memory" + path + "/memory.oom_control";
     if (read_count(file)) {
       file_ = file;
       return;

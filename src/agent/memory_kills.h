@@ -6,8 +6,8 @@
 
 namespace lockstep::agent {
 
-/// Counts processes that the kernel killed for want of memory: in this process's control group where that is told (its workers are
-/// in it too), else on the whole machine.
+/// Counts processes that the kernel killed for want of memory: in this process's control group where that is told (its
+/// workers are in it too), else on the whole machine.
 class MemoryKills {
  public:
   MemoryKills() : MemoryKills("/proc", "/sys/fs/cgroup") {}

@@ -10,13 +10,16 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
 enum class Found { whole, cut, wrong };
 
-/// The sequence at the start of `text`: whether it is a character, and how many bytes it takes (wrong: how many to replace by one
-/// sign). Table 3-7 of the Unicode standard: neither surrogates nor overlong forms pass.
+/// The sequence at the start of `text`: whether it is a character, and how many bytes it takes (wrong: how many to
+/// replace by one sign). Table 3-7 of the Unicode standard: neither surrogates nor overlong forms pass.
 std::pair<Found, std::size_t> sequence(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {Found::whole, 1};
-  const std::size_t size = lead >= 0xc2 && lead <= 0xdf ? 2 : lead >= 0xe0 && lead <= 0xef ? 3 : lead >= 0xf0 && lead <= 0xf4 ? 4 : 0;
+  const std::size_t size = lead >= 0xc2 && lead <= 0xdf   ? 2
+                           : lead >= 0xe0 && lead <= 0xef ? 3
+                           : lead >= 0xf0 && lead <= 0xf4 ? 4
+                                                          : 0;
   if (size == 0) return {Found::wrong, 1};
   for (std::size_t i = 1; i < size; ++i) {
     if (i == text.size()) return {Found::cut, i};

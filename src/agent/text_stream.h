@@ -6,8 +6,8 @@
 
 namespace lockstep::agent {
 
-/// Makes valid UTF-8 of a stream of bytes that is cut anywhere: a character that is not whole yet waits for its rest, bytes that
-/// are no UTF-8 become U+FFFD. Holds at most three bytes.
+/// Makes valid UTF-8 of a stream of bytes that is cut anywhere: a character that is not whole yet waits for its rest,
+/// bytes that are no UTF-8 become U+FFFD. Holds at most three bytes.
 class TextStream {
  public:
   /// The text that `bytes` complete.

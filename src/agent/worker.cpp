@@ -27,13 +27,26 @@ std::string describe(int pid) {
   if (!status) return "pid " + std::to_string(pid) + ", gone";
   std::string text = "pid " + std::to_string(pid) + ", state " + status->state;
   switch (status->state) {
-    case 'R': text += " (running)"; break;
-    case 'S': text += " (sleeping)"; break;
-    case 'D': text += " (waiting for a device, cannot be interrupted)"; break;
-    case 'T': text += " (stopped by a signal)"; break;
-    case 't': text += " (stopped by a debugger)"; break;
-    case 'Z': text += " (ended)"; break;
-    default: break;
+    case 'R':
+      text += " (running)";
+      break;
+    case 'S':
+      text += " (sleeping)";
+      break;
+    case 'D':
+      text += " (waiting for a device, cannot be interrupted)";
+      break;
+    case 'T':
+      text += " (stopped by a signal)";
+      break;
+    case 't':
+      text += " (stopped by a debugger)";
+      break;
+    case 'Z':
+      text += " (ended)";
+      break;
+    default:
+      break;
   }
   if (!status->wait_channel.empty()) text += ", waits in " + status->wait_channel;
   return text + "\n";
@@ -42,7 +55,13 @@ std::string describe(int pid) {
 }  // namespace
 
 Worker::Worker(Loop& loop, DriverLink& driver, int attempt, int rank, std::function<void(Worker&)> gone)
-    : loop_(loop), driver_(driver), attempt_(attempt), rank_(rank), gone_(std::move(gone)), stacks_quiet_(loop), stacks_deadline_(loop) {}
+    : loop_(loop),
+      driver_(driver),
+      attempt_(attempt),
+      rank_(rank),
+      gone_(std::move(gone)),
+      stacks_quiet_(loop),
+      stacks_deadline_(loop) {}
 
 Worker::~Worker() = default;
 
@@ -118,7 +137,8 @@ void Worker::send(std::span<const std::uint8_t> message) {
 void Worker::write() {
   writing_ = false;
   while (sent_ < outgoing_.size()) {
-    const ssize_t size = ::send(socket_.get(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t size =
+        ::send(socket_.get(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (size >= 0) {
       sent_ += static_cast<std::size_t>(size);
     } else if (errno == EAGAIN) {
@@ -155,7 +175,8 @@ void Worker::dump_stacks(Seconds timeout) {
   const auto status = sys::process_status(process_.pid);
   if (status && (status->state == 'T' || status->state == 't'))
     return finish_stacks("It is stopped and cannot tell its stacks; SIGCONT lets it go on.\n");
-  if (!sys::catches_signal(process_.pid, SIGUSR2)) return finish_stacks("It has not come so far that it could tell its stacks.\n");
+  if (!sys::catches_signal(process_.pid, SIGUSR2))
+    return finish_stacks("It has not come so far that it could tell its stacks.\n");
   stacks_deadline_.set(timeout, [this] { finish_stacks(stacks_text_.empty() ? "It did not answer in time.\n" : ""); });
   signal(SIGUSR2);
 }
@@ -202,8 +223,8 @@ void Worker::parent_says(std::optional<sys::ExitStatus> status) {
   if (told_) return;
   if (status) status_ = status;
   parent_died_ = !status;
-  // An orphan is ours now; when its parent took the status and died with it, there is nothing better to say than how workers of a
-  // dead parent end.
+  // An orphan is ours now; when its parent took the status and died with it, there is nothing better to say than how
+  // workers of a dead parent end.
   if (ended_ && !status_) status_ = sys::take_exit(process_.pidfd.get(), false).value_or(sys::ExitStatus{0, SIGKILL});
   tell();
 }

@@ -21,7 +21,8 @@ class Worker {
     sys::Descriptor stacks;  ///< where SIGUSR2 makes it write its stacks; a zero byte ends them
   };
 
-  /// `gone` is called once, when the process has ended and all it wrote and sent has been relayed; it may not destroy the Worker.
+  /// `gone` is called once, when the process has ended and all it wrote and sent has been relayed; it may not destroy
+  /// the Worker.
   Worker(Loop& loop, DriverLink& driver, int attempt, int rank, std::function<void(Worker&)> gone);
   ~Worker();
 
@@ -82,7 +83,7 @@ class Worker {
   Timer stacks_quiet_, stacks_deadline_;
 
   bool killed_ = false;
-  bool ended_ = false;    ///< the process has ended; its status may be on its way
+  bool ended_ = false;  ///< the process has ended; its status may be on its way
   bool parent_died_ = false;
   bool told_ = false;
   std::optional<sys::ExitStatus> status_;

@@ -98,7 +98,10 @@ Checkpoint CheckpointKeeper::disk_checkpoint(const Commit& commit, int seq, int 
   manifest.created = unix_seconds(wall_now());
   manifest.metrics = metrics;
   manifest.files = store::merge_parts(to_store(commit.parts));
-  return Checkpoint::from_directory(directory_.commit(commit.parts.front().written.partial, manifest));
+  // With all ranks kept, workers cannot know the seq: they name the directory by the report.
+  const std::string partial = store::RunDirectory::partial_name(seq), written = commit.parts.front().written.partial;
+  if (written != partial) sys::files().rename(directory_.path() / written, directory_.path() / partial);
+  return Checkpoint::from_directory(directory_.commit(partial, manifest));
 }
 
 void CheckpointKeeper::retain() {

@@ -55,6 +55,12 @@ Value settings_of(const TrainerOptions& options) {
           {"verbose", verbose}};
 }
 
+/// The agent cannot start workers at all.
+class CannotStart : public EngineError {
+ public:
+  explicit CannotStart(const std::string& why) : EngineError("[start] workers cannot be started: " + why) {}
+};
+
 /// The loop: the pure state, and everything that its actions touch.
 class RunLoop {
  public:
@@ -200,6 +206,12 @@ class RunLoop {
         for (auto event = take_event(); event && !end_; event = take_event()) handle(std::move(*event));
         if (end_) return;
       }
+    } catch (const CannotStart& error) {
+      record_.state = "failed";
+      record_.error = error.what();
+      record_.finished = unix_seconds(wall_now());
+      save_record();
+      throw;
     } catch (const Error& error) {
       agent_usable_ = false;
       events_.push_back(AgentLost{error.what()});
@@ -212,6 +224,7 @@ class RunLoop {
   }
   void on(wire::AgentFailed& message) {
     agent_usable_ = false;
+    if (state_.phase == Phase::idle) throw CannotStart(message.message);
     events_.push_back(AgentLost{std::move(message.message)});
   }
   void on(wire::WorkerStarted& m) { events_.push_back(WorkerStarted{m.attempt, m.rank, m.pid}); }

@@ -128,8 +128,8 @@ void RunDirectory::remove_partials() {
 
 fs::path RunDirectory::commit(std::string_view partial, const Manifest& manifest) {
   const auto name = parse_name(partial);
-  const bool is_partial = name && name->seq == manifest.seq && name->ending.ends_with(kPartial) &&
-                          partial.find('/') == std::string_view::npos;
+  const bool is_partial = partial.size() > kPartial.size() && partial.ends_with(kPartial) &&
+                          partial.find('/') == std::string_view::npos && (!name || name->seq == manifest.seq);
   if (!is_partial)
     throw StorageError("[checkpoint] " + lockstep::in_quotes(partial) + " is no directory that checkpoint " +
                        std::to_string(manifest.seq) + " can be committed from");

@@ -63,9 +63,9 @@ class RunDirectory {
   /// Removes what interrupted calls and workers have left. Not while workers write.
   void remove_partials();
 
-  /// Commits what workers have written to `partial` (a name in this directory, "checkpoint_<seq>" and an ending in
-  /// `.partial`). Throws, and commits nothing, when the directory does not hold exactly the manifest's files with their
-  /// sizes. Returns the checkpoint's path.
+  /// Commits what workers have written to `partial`: one path component that ends in `.partial`, and where it begins
+  /// like a checkpoint's name, with this seq. Throws, and commits nothing, when the directory does not hold exactly the
+  /// manifest's files with their sizes. Returns the checkpoint's path.
   std::filesystem::path commit(std::string_view partial, const Manifest& manifest);
   /// Removes a checkpoint: it is gone as such before any of its files is. One that is not there is fine.
   void remove_checkpoint(int seq);

@@ -22,7 +22,9 @@
 namespace lockstep::sys {
 namespace {
 
-[[noreturn]] void fail(const std::string& what, int error = errno) { throw EngineError("[sys.process] " + what + ": " + std::strerror(error)); }
+[[noreturn]] void fail(const std::string& what, int error = errno) {
+  throw EngineError("[sys.process] " + what + ": " + std::strerror(error));
+}
 
 #ifdef __SANITIZE_THREAD__
 constexpr bool kVforkReturnsEarly = true;  // that sanitizer makes it a fork
@@ -76,7 +78,8 @@ struct Launch {
   Launch moved = launch;
   moved.error_pipe = error_pipe;
   for (std::size_t i = 0; i < launch.fd_count; ++i)
-    if ((launch.moved[i] = ::fcntl(launch.fds[i].first, F_DUPFD_CLOEXEC, launch.first_free)) < 0) give_up(moved, ChildError::Step::descriptors);
+    if ((launch.moved[i] = ::fcntl(launch.fds[i].first, F_DUPFD_CLOEXEC, launch.first_free)) < 0)
+      give_up(moved, ChildError::Step::descriptors);
   for (std::size_t i = 0; i < launch.fd_count; ++i)
     if (::dup2(launch.moved[i], launch.fds[i].second) < 0) give_up(moved, ChildError::Step::descriptors);
   ::sigprocmask(SIG_SETMASK, &launch.mask, nullptr);
@@ -125,8 +128,8 @@ std::string search_path(const std::vector<std::string>& env) {
   return "/usr/local/bin:/usr/bin:/bin";
 }
 
-/// Throws what the child wrote before it gave up. When vfork returned, that is in the pipe; its end is not waited for, since a
-/// child that another thread forked meanwhile would hold the pipe open as long as it lives.
+/// Throws what the child wrote before it gave up. When vfork returned, that is in the pipe; its end is not waited for,
+/// since a child that another thread forked meanwhile would hold the pipe open as long as it lives.
 void check_child(int pipe, pid_t pid, const SpawnOptions& options) {
   ChildError error;
   ssize_t size;
@@ -136,10 +139,14 @@ void check_child(int pipe, pid_t pid, const SpawnOptions& options) {
   ::waitpid(pid, nullptr, 0);
   const std::string program = in_quotes(options.argv[0]);
   switch (error.step) {
-    case ChildError::Step::session: fail("could not make a session for " + program, error.error);
-    case ChildError::Step::directory: fail("could not start " + program + " in the directory " + in_quotes(options.cwd), error.error);
-    case ChildError::Step::descriptors: fail("could not pass descriptors to " + program, error.error);
-    case ChildError::Step::execute: fail("could not execute " + program, error.error);
+    case ChildError::Step::session:
+      fail("could not make a session for " + program, error.error);
+    case ChildError::Step::directory:
+      fail("could not start " + program + " in the directory " + in_quotes(options.cwd), error.error);
+    case ChildError::Step::descriptors:
+      fail("could not pass descriptors to " + program, error.error);
+    case ChildError::Step::execute:
+      fail("could not execute " + program, error.error);
   }
 }
 
@@ -148,7 +155,8 @@ std::string read_proc(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
   std::array<char, 4096> buffer;
-  for (ssize_t size; file && (size = ::read(file.get(), buffer.data(), buffer.size())) > 0;) text.append(buffer.data(), static_cast<std::size_t>(size));
+  for (ssize_t size; file && (size = ::read(file.get(), buffer.data(), buffer.size())) > 0;)
+    text.append(buffer.data(), static_cast<std::size_t>(size));
   return text;
 }
 
@@ -289,7 +297,7 @@ std::vector<int> children(int pid) {
   std::vector<int> result;
   for (const int task : numbered_entries(tasks)) {
     const std::string text = read_proc(tasks + "/" + std::to_string(task) + "/children");
-    for (const char* at = text.data(), *end = at + text.size(); at < end; ++at) {
+    for (const char *at = text.data(), *end = at + text.size(); at < end; ++at) {
       int child = 0;
       const auto parsed = std::from_chars(at, end, child);
       if (parsed.ptr == at) continue;
@@ -307,7 +315,8 @@ std::vector<int> descendants(int pid, const std::vector<int>& except) {
     const int parent = open.back();
     open.pop_back();
     for (const int child : children(parent)) {
-      if (std::ranges::find(except, child) != except.end() || std::ranges::find(result, child) != result.end()) continue;
+      if (std::ranges::find(except, child) != except.end() || std::ranges::find(result, child) != result.end())
+        continue;
       result.push_back(child);
       open.push_back(child);
     }

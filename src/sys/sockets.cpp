@@ -19,7 +19,9 @@ namespace {
 constexpr std::size_t kMaxPacket = std::size_t{64} << 10;
 constexpr std::size_t kMaxFds = 16;
 
-[[noreturn]] void fail(const char* what) { throw EngineError(std::string("[sys.sockets] ") + what + ": " + std::strerror(errno)); }
+[[noreturn]] void fail(const char* what) {
+  throw EngineError(std::string("[sys.sockets] ") + what + ": " + std::strerror(errno));
+}
 
 std::pair<Descriptor, Descriptor> local_pair(int type) {
   std::array<int, 2> fds;
@@ -42,7 +44,8 @@ std::pair<Descriptor, Descriptor> pipe_pair() {
 void send_with_fds(int socket, std::span<const std::uint8_t> bytes, std::span<const int> fds) {
   // An empty packet could not be told from the end of the stream.
   if (bytes.empty() || bytes.size() > kMaxPacket || fds.size() > kMaxFds)
-    throw InternalError("[sys.sockets] a packet of " + std::to_string(bytes.size()) + " bytes and " + std::to_string(fds.size()) + " descriptors");
+    throw InternalError("[sys.sockets] a packet of " + std::to_string(bytes.size()) + " bytes and " +
+                        std::to_string(fds.size()) + " descriptors");
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxFds)> control{};
   iovec part{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
   msghdr what{};
@@ -75,7 +78,8 @@ std::pair<std::vector<std::uint8_t>, std::vector<Descriptor>> receive_with_fds(i
   while (size < 0 && errno == EINTR);
   if (size < 0 && errno != ECONNRESET) fail("receive");
   std::vector<Descriptor> fds;
-  for (cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&what) : nullptr; header != nullptr; header = CMSG_NXTHDR(&what, header)) {
+  for (cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&what) : nullptr; header != nullptr;
+       header = CMSG_NXTHDR(&what, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count; ++i) {
@@ -85,7 +89,8 @@ std::pair<std::vector<std::uint8_t>, std::vector<Descriptor>> receive_with_fds(i
     }
   }
   if (size > 0 && (what.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
-    throw EngineError("[sys.sockets] a packet was larger than " + std::to_string(kMaxPacket) + " bytes or had more than " + std::to_string(kMaxFds) + " descriptors");
+    throw EngineError("[sys.sockets] a packet was larger than " + std::to_string(kMaxPacket) +
+                      " bytes or had more than " + std::to_string(kMaxFds) + " descriptors");
   bytes.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
   return {std::move(bytes), std::move(fds)};
 }
@@ -95,10 +100,13 @@ Descriptor sealed_memory(const char* name, std::span<const std::uint8_t> bytes) 
   if (!memory) fail("memfd_create");
   while (!bytes.empty()) {
     const ssize_t size = ::write(memory.get(), bytes.data(), bytes.size());
-    if (size >= 0) bytes = bytes.subspan(static_cast<std::size_t>(size));
-    else if (errno != EINTR) fail("write to memory");
+    if (size >= 0)
+      bytes = bytes.subspan(static_cast<std::size_t>(size));
+    else if (errno != EINTR)
+      fail("write to memory");
   }
-  if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0) fail("seal memory");
+  if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
+    fail("seal memory");
   return memory;
 }
 
@@ -109,9 +117,12 @@ std::vector<std::uint8_t> read_all(int fd) {
   // pread: the position is shared by all processes that inherited the descriptor.
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t size = ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-    if (size > 0) done += static_cast<std::size_t>(size);
-    else if (size == 0) bytes.resize(done);
-    else if (errno != EINTR) fail("read");
+    if (size > 0)
+      done += static_cast<std::size_t>(size);
+    else if (size == 0)
+      bytes.resize(done);
+    else if (errno != EINTR)
+      fail("read");
   }
   return bytes;
 }

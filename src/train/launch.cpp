@@ -12,6 +12,7 @@
 #include "driver/run_record.h"
 #include "engine/local/local_engine.h"
 #include "store/run_directory.h"
+#include "sys/files.h"
 #include "sys/node.h"
 #include "train/resources.h"
 
@@ -43,25 +44,30 @@ int take_agent(WarmAgent& warm) {
   return warm.socket.get();
 }
 
+/// Makes the directory of a run that has only a default name. Two runs in one second are two runs, in other processes too.
+void claim_directory(driver::RunPlan& plan) {
+  RunConfig& run = plan.options.run;
+  sys::files().make_directories(run.storage_path);
+  const std::string base = run.name;
+  for (int n = 2; !sys::files().make_directory(plan.directory()); ++n) run.name = base + "_" + std::to_string(n);
+}
+
 void complete(driver::RunPlan& plan) {
   RunConfig& run = plan.options.run;
   if (run.storage_path.empty()) run.storage_path = default_storage_path();
   run.storage_path = std::filesystem::absolute(run.storage_path).lexically_normal();
-  if (run.name.empty()) {
-    const std::string base = plan.trainer + "_" + date_string(wall_now());
-    run.name = base;
-    // Two runs in one second are two runs.
-    for (int n = 2; std::filesystem::exists(plan.directory()); ++n) run.name = base + "_" + std::to_string(n);
-  }
+  const bool named = !run.name.empty();
+  if (!named) run.name = plan.trainer + "_" + date_string(wall_now());
   validate(plan.options);
   if (plan.restore && !can_restore(plan.directory()))
     throw ConfigError("[restore] " + plan.directory().string() + " holds no run; give the path that result.path or the error message shows");
-  if (!plan.restore && can_restore(plan.directory()))
+  if (!plan.restore && named && can_restore(plan.directory()))
     throw ConfigError("[run] " + plan.directory().string() + " holds a run already; choose another RunConfig name, or go on with " +
                       plan.trainer + ".restore(" + in_quotes(plan.directory().string()) + ")");
   Assignment assignment = assign(plan.options.scaling, {sys::node_resources(), sys::gpu_ids()}, plan.program.env);
   plan.rank_env = std::move(assignment.rank_env);
   plan.notes = std::move(assignment.notes);
+  if (!named) claim_directory(plan);
 }
 
 }  // namespace

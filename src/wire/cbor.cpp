@@ -33,15 +33,19 @@ double from_half(std::uint16_t half) {
 void CborWriter::head(unsigned major, std::uint64_t argument) {
   std::array<std::uint8_t, 9> bytes;
   const int size = argument < 24 ? 0 : argument <= 0xff ? 1 : argument <= 0xffff ? 2 : argument <= 0xffffffff ? 4 : 8;
-  const unsigned info = size == 0 ? static_cast<unsigned>(argument) : 24u + static_cast<unsigned>(std::countr_zero(static_cast<unsigned>(size)));
+  const unsigned info = size == 0 ? static_cast<unsigned>(argument)
+                                  : 24u + static_cast<unsigned>(std::countr_zero(static_cast<unsigned>(size)));
   bytes[0] = static_cast<std::uint8_t>(major << 5 | info);
-  for (int i = 0; i < size; ++i) bytes[static_cast<std::size_t>(size - i)] = static_cast<std::uint8_t>(argument >> (8 * i));
+  for (int i = 0; i < size; ++i)
+    bytes[static_cast<std::size_t>(size - i)] = static_cast<std::uint8_t>(argument >> (8 * i));
   out_.insert(out_.end(), bytes.data(), bytes.data() + 1 + size);
 }
 
 void CborWriter::integer(std::int64_t number) {
-  if (number >= 0) head(kNatural, static_cast<std::uint64_t>(number));
-  else head(kNegative, ~static_cast<std::uint64_t>(number));
+  if (number >= 0)
+    head(kNatural, static_cast<std::uint64_t>(number));
+  else
+    head(kNegative, ~static_cast<std::uint64_t>(number));
 }
 
 void CborWriter::number(double number) {
@@ -63,7 +67,8 @@ void CborWriter::bytes(std::span<const std::uint8_t> bytes) {
 
 void CborWriter::value(const Value& value, int depth) {
   if (value.is_structured() && depth >= kMaxDepth)
-    throw WireError("[wire] a value is nested more than " + std::to_string(kMaxDepth) + " levels deep; make it flatter");
+    throw WireError("[wire] a value is nested more than " + std::to_string(kMaxDepth) +
+                    " levels deep; make it flatter");
   switch (value.type()) {
     case Value::value_t::object: {
       const auto& object = value.get_ref<const Value::object_t&>();
@@ -80,26 +85,42 @@ void CborWriter::value(const Value& value, int depth) {
       for (const auto& item : items) this->value(item, depth + 1);
       return;
     }
-    case Value::value_t::string: text(value.get_ref<const std::string&>()); return;
-    case Value::value_t::boolean: boolean(value.get<bool>()); return;
-    case Value::value_t::number_integer: integer(value.get<std::int64_t>()); return;
-    case Value::value_t::number_unsigned: natural(value.get<std::uint64_t>()); return;
-    case Value::value_t::number_float: number(value.get<double>()); return;
-    case Value::value_t::binary: bytes(value.get_binary()); return;
+    case Value::value_t::string:
+      text(value.get_ref<const std::string&>());
+      return;
+    case Value::value_t::boolean:
+      boolean(value.get<bool>());
+      return;
+    case Value::value_t::number_integer:
+      integer(value.get<std::int64_t>());
+      return;
+    case Value::value_t::number_unsigned:
+      natural(value.get<std::uint64_t>());
+      return;
+    case Value::value_t::number_float:
+      number(value.get<double>());
+      return;
+    case Value::value_t::binary:
+      bytes(value.get_binary());
+      return;
     case Value::value_t::null:
-    case Value::value_t::discarded: null(); return;
+    case Value::value_t::discarded:
+      null();
+      return;
   }
 }
 
 // ---------------------------------------------------------------- reader
 
 void CborReader::fail(const char* what) const {
-  throw WireError("[wire] " + std::string(what) + " at byte " + std::to_string(position_) + " of a message of " + std::to_string(bytes_.size()));
+  throw WireError("[wire] " + std::string(what) + " at byte " + std::to_string(position_) + " of a message of " +
+                  std::to_string(bytes_.size()));
 }
 
 std::span<const std::uint8_t> CborReader::take(std::uint64_t size) {
   if (size > bytes_.size() - position_) fail("the message is cut short");
-  return bytes_.subspan(std::exchange(position_, position_ + static_cast<std::size_t>(size)), static_cast<std::size_t>(size));
+  return bytes_.subspan(std::exchange(position_, position_ + static_cast<std::size_t>(size)),
+                        static_cast<std::size_t>(size));
 }
 
 CborReader::Head CborReader::head() {
@@ -108,7 +129,8 @@ CborReader::Head CborReader::head() {
   if (head.info >= 24) {
     if (head.info > 27) fail("an item of indefinite or reserved length");
     head.argument = 0;
-    for (const std::uint8_t byte : take(std::uint64_t{1} << (head.info - 24))) head.argument = head.argument << 8 | byte;
+    for (const std::uint8_t byte : take(std::uint64_t{1} << (head.info - 24)))
+      head.argument = head.argument << 8 | byte;
   }
   return head;
 }
@@ -120,24 +142,30 @@ CborReader::Head CborReader::head_of(unsigned major, const char* what) {
 }
 
 std::int64_t CborReader::integer_of(const Head& head) const {
-  if (head.argument > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) fail("an integer out of range");
+  if (head.argument > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+    fail("an integer out of range");
   const auto number = static_cast<std::int64_t>(head.argument);
   return head.major == kNegative ? ~number : number;
 }
 
 double CborReader::float_of(const Head& head) const {
   switch (head.info) {
-    case 25: return from_half(static_cast<std::uint16_t>(head.argument));
-    case 26: return std::bit_cast<float>(static_cast<std::uint32_t>(head.argument));
-    case 27: return std::bit_cast<double>(head.argument);
-    default: fail("no number");
+    case 25:
+      return from_half(static_cast<std::uint16_t>(head.argument));
+    case 26:
+      return std::bit_cast<float>(static_cast<std::uint32_t>(head.argument));
+    case 27:
+      return std::bit_cast<double>(head.argument);
+    default:
+      fail("no number");
   }
 }
 
 std::size_t CborReader::items_of(const Head& head) const {
   // Every item takes at least one byte, so a claim beyond the rest of the input is a lie.
   const std::size_t rest = bytes_.size() - position_;
-  if (head.argument > (head.major == kMap ? rest / 2 : rest)) fail("a list or dict that claims more items than there are bytes");
+  if (head.argument > (head.major == kMap ? rest / 2 : rest))
+    fail("a list or dict that claims more items than there are bytes");
   return static_cast<std::size_t>(head.argument);
 }
 
@@ -187,7 +215,8 @@ Value CborReader::value(int depth) {
     case kNatural:
       if (found.argument > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return found.argument;
       return integer_of(found);
-    case kNegative: return integer_of(found);
+    case kNegative:
+      return integer_of(found);
     case kBytes: {
       const auto bytes = take(found.argument);
       return Value::binary(Bytes(bytes.begin(), bytes.end()));
@@ -218,7 +247,8 @@ Value CborReader::value(int depth) {
       if (found.info == 20 || found.info == 21) return found.info == 21;
       if (found.info == 22 || found.info == 23) return nullptr;
       return float_of(found);
-    default: fail("a tagged item");
+    default:
+      fail("a tagged item");
   }
 }
 
@@ -228,9 +258,12 @@ void CborReader::skip() {
   do {
     const Head found = head();
     std::uint64_t items = 0;
-    if (found.major == kBytes || found.major == kText) take(found.argument);
-    else if (found.major == kArray || found.major == kMap) items = std::uint64_t{items_of(found)} * (found.major == kMap ? 2 : 1);
-    else if (found.major == kTag) fail("a tagged item");
+    if (found.major == kBytes || found.major == kText)
+      take(found.argument);
+    else if (found.major == kArray || found.major == kMap)
+      items = std::uint64_t{items_of(found)} * (found.major == kMap ? 2 : 1);
+    else if (found.major == kTag)
+      fail("a tagged item");
     if (items > 0) {
       if (depth == left.size()) fail("a value nested too deeply");
       left[depth++] = items;

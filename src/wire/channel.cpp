@@ -52,7 +52,8 @@ void FrameReader::feed(std::span<const std::uint8_t> bytes) {
 std::optional<std::span<const std::uint8_t>> FrameReader::next_view() {
   const auto rest = std::span<const std::uint8_t>(buffer_).subspan(begin_);
   if (rest.size() < kFrameHeader) return std::nullopt;
-  const std::size_t size = rest[0] | std::size_t{rest[1]} << 8 | std::size_t{rest[2]} << 16 | std::size_t{rest[3]} << 24;
+  const std::size_t size =
+      rest[0] | std::size_t{rest[1]} << 8 | std::size_t{rest[2]} << 16 | std::size_t{rest[3]} << 24;
   if (size > kMaxFrame) throw WireError("[wire.channel] a frame claims " + std::to_string(size) + " bytes");
   if (rest.size() - kFrameHeader < size) return std::nullopt;
   begin_ += kFrameHeader + size;
@@ -67,7 +68,8 @@ std::optional<Bytes> FrameReader::next() {
 
 void put_frame_header(std::span<std::uint8_t, kFrameHeader> header, std::size_t size) {
   if (size > kMaxFrame)
-    throw WireError("[wire.channel] a message of " + std::to_string(size) + " bytes is more than the " + std::to_string(kMaxFrame) + " that fit into a frame");
+    throw WireError("[wire.channel] a message of " + std::to_string(size) + " bytes is more than the " +
+                    std::to_string(kMaxFrame) + " that fit into a frame");
   for (std::size_t i = 0; i < kFrameHeader; ++i) header[i] = static_cast<std::uint8_t>(size >> (8 * i));
 }
 
@@ -97,7 +99,8 @@ void Channel::send(std::span<const std::uint8_t> message) {
     } else if (errno == EAGAIN) {
       wait_for(socket_.get(), POLLOUT, std::nullopt);
     } else if (errno != EINTR) {
-      throw EngineError(is_gone(errno) ? "[wire.channel] the peer is gone" : std::string("[wire.channel] send: ") + std::strerror(errno));
+      throw EngineError(is_gone(errno) ? "[wire.channel] the peer is gone"
+                                       : std::string("[wire.channel] send: ") + std::strerror(errno));
     }
   }
 }

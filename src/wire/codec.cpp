@@ -11,9 +11,13 @@ namespace lockstep::wire {
 namespace {
 
 template <class T>
-concept Message = requires { T::kName; };
+concept Message = requires {
+  T::kName;
+};
 template <class T>
-concept Struct = requires(T value) { value.fields(); };
+concept Struct = requires(T value) {
+  value.fields();
+};
 
 // ---------------------------------------------------------------- fields
 
@@ -59,7 +63,8 @@ void write(CborWriter& out, const T& value) {
     out.text("type");
     out.text(T::kName);
   }
-  std::apply([&](const auto&... field) { ((out.text(field.first), write(out, std::as_const(*field.second))), ...); }, fields);
+  std::apply([&](const auto&... field) { ((out.text(field.first), write(out, std::as_const(*field.second))), ...); },
+             fields);
 }
 
 template <Struct T>
@@ -84,8 +89,10 @@ void read(CborReader& in, Bytes& value) {
 }
 
 void read(CborReader& in, std::optional<double>& value) {
-  if (in.null()) value.reset();
-  else value = in.number();
+  if (in.null())
+    value.reset();
+  else
+    value = in.number();
 }
 
 template <class A, class B>
@@ -166,7 +173,8 @@ void append_framed(Bytes& out, F&& write_message) {
   const std::size_t begin = out.size();
   out.resize(begin + kFrameHeader);
   write_message();
-  put_frame_header(std::span<std::uint8_t, kFrameHeader>(out.data() + begin, kFrameHeader), out.size() - begin - kFrameHeader);
+  put_frame_header(std::span<std::uint8_t, kFrameHeader>(out.data() + begin, kFrameHeader),
+                   out.size() - begin - kFrameHeader);
 }
 
 }  // namespace
@@ -233,12 +241,12 @@ T from_value(const Value& value) {
   return decode_struct<T>(encode_value(value));
 }
 
-#define LOCKSTEP_STRUCT(T)                  \
-  template Value to_value<T>(const T&);     \
+#define LOCKSTEP_STRUCT(T)              \
+  template Value to_value<T>(const T&); \
   template T from_value<T>(const Value&);
-#define LOCKSTEP_MESSAGE(M)                               \
-  template Bytes encode<M>(const M&);                     \
-  template void append_message<M>(Bytes&, const M&);      \
+#define LOCKSTEP_MESSAGE(M)                          \
+  template Bytes encode<M>(const M&);                \
+  template void append_message<M>(Bytes&, const M&); \
   LOCKSTEP_STRUCT(M)
 
 LOCKSTEP_STRUCT(WorkerSpec)

@@ -10,7 +10,8 @@
 
 namespace lockstep::wire {
 
-/// A message that cannot be understood: cut short, nested too deeply, of an unknown name or with a field of another type.
+/// A message that cannot be understood: cut short, nested too deeply, of an unknown name or with a field of another
+/// type.
 class WireError : public Error {
   using Error::Error;
 };
@@ -27,8 +28,9 @@ void append_message(Bytes& out, const M& message);
 /// append_message(out, FromWorker{attempt, rank, message}) for a message that lies elsewhere.
 void append_from_worker(Bytes& out, int attempt, int rank, std::span<const std::uint8_t> message);
 
-/// The member of `Variant` (DriverToAgent, AgentToDriver, DriverToWorker, WorkerToDriver) that the bytes hold. Unknown fields are ignored, missing ones keep
-/// their defaults. Memory use is bounded by the input's size; throws WireError and nothing else.
+/// The member of `Variant` (DriverToAgent, AgentToDriver, DriverToWorker, WorkerToDriver) that the bytes hold. Unknown
+/// fields are ignored, missing ones keep their defaults. Memory use is bounded by the input's size; throws WireError
+/// and nothing else.
 template <class Variant>
 Variant decode(std::span<const std::uint8_t> bytes);
 
@@ -36,8 +38,8 @@ Variant decode(std::span<const std::uint8_t> bytes);
 Bytes encode_value(const Value& value);
 Value decode_value(std::span<const std::uint8_t> bytes);
 
-/// Any struct of messages.h as a plain value and back. One with a kName has its "type" too, so that encode_value of it is a whole message
-/// (the Begin inside a WorkerSpec).
+/// Any struct of messages.h as a plain value and back. One with a kName has its "type" too, so that encode_value of it
+/// is a whole message (the Begin inside a WorkerSpec).
 template <class T>
 Value to_value(const T& message);
 template <class T>

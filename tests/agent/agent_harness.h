@@ -140,10 +140,14 @@ class AgentHarness : public testing::Test {
 
  private:
   void note(const wire::AgentToDriver& message) {
-    if (const auto* log = std::get_if<wire::LogText>(&message)) log_.at(static_cast<std::size_t>(log->rank)) += log->text;
-    if (const auto* started = std::get_if<wire::WorkerStarted>(&message)) pids_.at(static_cast<std::size_t>(started->rank)) = started->pid;
-    if (const auto* exited = std::get_if<wire::WorkerExited>(&message)) exits_.at(static_cast<std::size_t>(exited->rank)) = *exited;
-    if (const auto* from = std::get_if<wire::FromWorker>(&message)) from_worker_.at(static_cast<std::size_t>(from->rank)).push_back(from->message);
+    if (const auto* log = std::get_if<wire::LogText>(&message))
+      log_.at(static_cast<std::size_t>(log->rank)) += log->text;
+    if (const auto* started = std::get_if<wire::WorkerStarted>(&message))
+      pids_.at(static_cast<std::size_t>(started->rank)) = started->pid;
+    if (const auto* exited = std::get_if<wire::WorkerExited>(&message))
+      exits_.at(static_cast<std::size_t>(exited->rank)) = *exited;
+    if (const auto* from = std::get_if<wire::FromWorker>(&message))
+      from_worker_.at(static_cast<std::size_t>(from->rank)).push_back(from->message);
   }
 };
 

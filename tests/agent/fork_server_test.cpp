@@ -1,4 +1,5 @@
-// Workers that the real fork server forks. Its lockstep._worker is a double that runs the payload, which is Python source.
+// Workers that the real fork server forks. Its lockstep._worker is a double that runs the payload, which is Python
+// source.
 
 #include <gmock/gmock.h>
 
@@ -128,8 +129,10 @@ TEST_F(ForkServers, TheChildIsAPlainProcess) {
   EXPECT_EQ(run_python("print(sorted(set(map(int, os.listdir('/proc/self/fd'))) - {3}) == "
                        "sorted({0, 1, 2, socket_fd, payload_fd, stacks_fd} - {3}))"),
             "True\n");
-  EXPECT_EQ(run_python("import signal\nprint(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"), "True\n");
-  EXPECT_EQ(run_python("import threading\nprint(threading.active_count(), len(os.listdir('/proc/self/task')))"), "1 1\n");
+  EXPECT_EQ(run_python("import signal\nprint(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"),
+            "True\n");
+  EXPECT_EQ(run_python("import threading\nprint(threading.active_count(), len(os.listdir('/proc/self/task')))"),
+            "1 1\n");
   EXPECT_EQ(run_python("print(os.get_inheritable(socket_fd), os.get_inheritable(stacks_fd))"), "False False\n");
   EXPECT_EQ(run_python("print('json' in sys.modules, 'LOCKSTEP_FORK_SERVER_FD' in os.environ)"), "True False\n");
 }
@@ -157,7 +160,8 @@ TEST_F(ForkServers, StayWarm) {
 
 TEST_F(ForkServers, FailedImportsAreTold) {
   send(python({"json", "broken"}));
-  EXPECT_THAT(expect<wire::AgentFailed>().message, AllOf(HasSubstr("Traceback"), HasSubstr("broken.py"), HasSubstr("no luck today")));
+  EXPECT_THAT(expect<wire::AgentFailed>().message,
+              AllOf(HasSubstr("Traceback"), HasSubstr("broken.py"), HasSubstr("no luck today")));
   configure_python();
   EXPECT_EQ(run_python("print('well')"), "well\n");
 }
@@ -230,15 +234,20 @@ TEST_F(ForkServers, StopWhileItStillImports) {
 
 TEST_F(ForkServers, ChildrenOfWorkersGoWithThem) {
   configure_python();
-  start_python(1, 2, "import subprocess\nprint('child', subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)\nos._exit(rank)");
+  start_python(1, 2,
+               "import subprocess\nprint('child', subprocess.Popen(['sleep', '1000'], "
+               "start_new_session=True).pid)\nos._exit(rank)");
   expect<wire::AttemptEnded>();
   for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(sys::process_status(child_pid(i)), std::nullopt);
 }
 
 TEST_F(ForkServers, EverythingEndsWithTheDriver) {
   configure_python();
-  start_python(1, 2, "import subprocess, time\nprint('child', subprocess.Popen(['sleep', '1000']).pid, os.getppid())\ntime.sleep(1000)");
-  std::vector<int> family{child_pid(0), child_pid(1), pids_[0], pids_[1], std::stoi(log_[0].substr(log_[0].rfind(' ')))};
+  start_python(1, 2,
+               "import subprocess, time\nprint('child', subprocess.Popen(['sleep', '1000']).pid, "
+               "os.getppid())\ntime.sleep(1000)");
+  std::vector<int> family{child_pid(0), child_pid(1), pids_[0], pids_[1],
+                          std::stoi(log_[0].substr(log_[0].rfind(' ')))};
   channel_ = wire::Channel(sys::Descriptor());
   expect_end(agent_.pidfd.get(), 1s, "the agent");
   for (const int pid : family) EXPECT_EQ(sys::process_status(pid), std::nullopt);
@@ -246,20 +255,25 @@ TEST_F(ForkServers, EverythingEndsWithTheDriver) {
 
 TEST_F(ForkServers, EverythingEndsWithAKilledAgent) {
   configure_python();
-  start_python(1, 2, "import subprocess, time\nprint('child', subprocess.Popen(['sleep', '1000']).pid, os.getppid())\ntime.sleep(1000)");
-  std::vector<int> family{child_pid(0), child_pid(1), pids_[0], pids_[1], std::stoi(log_[0].substr(log_[0].rfind(' ')))};
+  start_python(1, 2,
+               "import subprocess, time\nprint('child', subprocess.Popen(['sleep', '1000']).pid, "
+               "os.getppid())\ntime.sleep(1000)");
+  std::vector<int> family{child_pid(0), child_pid(1), pids_[0], pids_[1],
+                          std::stoi(log_[0].substr(log_[0].rfind(' ')))};
   sys::send_signal(agent_.pidfd.get(), SIGKILL);
   for (const int pid : family) expect_gone(pid, 1s);
 }
 
 TEST_F(ForkServers, PythonStacksAreCollected) {
   configure_python();
-  start_python(1, 1,
-               "import faulthandler, signal, time\nfaulthandler.register(signal.SIGUSR2, file=stacks_fd, all_threads=True)\n"
-               "def deep():\n  print('up')\n  time.sleep(1000)\ndeep()");
+  start_python(
+      1, 1,
+      "import faulthandler, signal, time\nfaulthandler.register(signal.SIGUSR2, file=stacks_fd, all_threads=True)\n"
+      "def deep():\n  print('up')\n  time.sleep(1000)\ndeep()");
   wait_for_log(0, "up");
   send(wire::DumpStacks{1, 5});
-  EXPECT_THAT(expect<wire::WorkerStacks>().text, AllOf(HasSubstr("state S"), HasSubstr("File \"payload\""), HasSubstr("in deep\n")));
+  EXPECT_THAT(expect<wire::WorkerStacks>().text,
+              AllOf(HasSubstr("state S"), HasSubstr("File \"payload\""), HasSubstr("in deep\n")));
 }
 
 TEST_F(ForkServers, ForkingIsQuick) {

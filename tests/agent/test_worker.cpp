@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 
 #include "sys/sockets.h"
@@ -59,29 +60,58 @@ void flood(wire::Channel& channel, int megabytes) {
 void obey(wire::Channel& channel, const Value& command) {
   const std::string verb = command.at(0);
   const auto number = [&] { return command.at(1).get<int>(); };
-  if (verb == "print") std::fputs(command.at(1).get<std::string>().c_str(), stdout);
-  else if (verb == "print_error") std::fputs(command.at(1).get<std::string>().c_str(), stderr);
-  else if (verb == "print_bytes") std::fwrite(command.at(1).get_binary().data(), 1, command.at(1).get_binary().size(), stdout);
-  else if (verb == "print_env") std::printf("%s\n", std::getenv(command.at(1).get<std::string>().c_str()));
-  else if (verb == "print_cwd") std::printf("%s\n", ::get_current_dir_name());
-  else if (verb == "print_payload") std::printf("%zu\n", sys::read_all(fd_from("LOCKSTEP_PAYLOAD_FD")).size());
-  else if (verb == "print_leader") std::printf("%d\n", ::getsid(0) == ::getpid() && ::getpgrp() == ::getpid());
-  else if (verb == "print_stdin") std::printf("%d\n", std::getchar());
-  else if (verb == "print_fds") { std::fflush(stdout); (void)!std::system("ls -v /proc/$PPID/fd | tr '\\n' ' '"); }
-  else if (verb == "exit") { std::fflush(stdout); ::_exit(number()); }
-  else if (verb == "signal") { std::fflush(stdout); ::signal(number(), SIG_DFL); ::raise(number()); }
-  else if (verb == "ignore") ::signal(number(), SIG_IGN);
-  else if (verb == "wait") for (;;) ::pause();
-  else if (verb == "child") make_child(false);
-  else if (verb == "far_child") make_child(true);
-  else if (verb == "spam") spam(number());
-  else if (verb == "flood") flood(channel, number());
-  else if (verb == "send") channel.send(wire::encode(wire::Heartbeat{number()}));
-  else if (verb == "echo") for (int i = 0; i < number(); ++i) channel.send(*channel.receive());
-  else if (verb == "garbage") (void)!::write(channel.fd(), "\xff\xff\xff\xff", 4);
-  else if (verb == "stacks") { stacks_end = number() != 0; stacks_fd = fd_from("LOCKSTEP_STACKS_FD"); ::signal(SIGUSR2, write_stacks); }
-  else if (verb == "deaf_stacks") ::signal(SIGUSR2, [](int) {});
-  else std::abort();
+  if (verb == "print")
+    std::fputs(command.at(1).get<std::string>().c_str(), stdout);
+  else if (verb == "print_error")
+    std::fputs(command.at(1).get<std::string>().c_str(), stderr);
+  else if (verb == "print_bytes")
+    std::fwrite(command.at(1).get_binary().data(), 1, command.at(1).get_binary().size(), stdout);
+  else if (verb == "print_env")
+    std::printf("%s\n", std::getenv(command.at(1).get<std::string>().c_str()));
+  else if (verb == "print_cwd")
+    std::printf("%s\n", std::filesystem::current_path().c_str());
+  else if (verb == "print_payload")
+    std::printf("%zu\n", sys::read_all(fd_from("LOCKSTEP_PAYLOAD_FD")).size());
+  else if (verb == "print_leader")
+    std::printf("%d\n", ::getsid(0) == ::getpid() && ::getpgrp() == ::getpid());
+  else if (verb == "print_stdin")
+    std::printf("%d\n", std::getchar());
+  else if (verb == "print_fds") {
+    std::fflush(stdout);
+    (void)!std::system("ls -v /proc/$PPID/fd | tr '\\n' ' '");
+  } else if (verb == "exit") {
+    std::fflush(stdout);
+    ::_exit(number());
+  } else if (verb == "signal") {
+    std::fflush(stdout);
+    ::signal(number(), SIG_DFL);
+    ::raise(number());
+  } else if (verb == "ignore")
+    ::signal(number(), SIG_IGN);
+  else if (verb == "wait")
+    for (;;) ::pause();
+  else if (verb == "child")
+    make_child(false);
+  else if (verb == "far_child")
+    make_child(true);
+  else if (verb == "spam")
+    spam(number());
+  else if (verb == "flood")
+    flood(channel, number());
+  else if (verb == "send")
+    channel.send(wire::encode(wire::Heartbeat{number()}));
+  else if (verb == "echo")
+    for (int i = 0; i < number(); ++i) channel.send(*channel.receive());
+  else if (verb == "garbage")
+    (void)!::write(channel.fd(), "\xff\xff\xff\xff", 4);
+  else if (verb == "stacks") {
+    stacks_end = number() != 0;
+    stacks_fd = fd_from("LOCKSTEP_STACKS_FD");
+    ::signal(SIGUSR2, write_stacks);
+  } else if (verb == "deaf_stacks")
+    ::signal(SIGUSR2, [](int) {});
+  else
+    std::abort();
   std::fflush(stdout);
 }
 

@@ -31,9 +31,14 @@ TEST_P(TextStreams, AreTheSameHoweverTheyAreCut) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, TextStreams,
-    testing::Values(Case{"plain\n", "plain\n"}, Case{"", ""}, Case{"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"},
-                    Case{"a\xff" "b", "a" SIGN "b"}, Case{"\x80\x80", SIGN SIGN}, Case{"\xe2\x82", SIGN}, Case{"\xe2\x82z", SIGN "z"},
-                    Case{"\xc0\xaf", SIGN SIGN}, Case{"\xed\xa0\x80", SIGN SIGN SIGN}, Case{"\xf4\x90\x80\x80", SIGN SIGN SIGN SIGN},
+    testing::Values(Case{"plain\n", "plain\n"}, Case{"", ""},
+                    Case{"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"},
+                    Case{"a\xff"
+                         "b",
+                         "a" SIGN "b"},
+                    Case{"\x80\x80", SIGN SIGN}, Case{"\xe2\x82", SIGN}, Case{"\xe2\x82z", SIGN "z"},
+                    Case{"\xc0\xaf", SIGN SIGN}, Case{"\xed\xa0\x80", SIGN SIGN SIGN},
+                    Case{"\xf4\x90\x80\x80", SIGN SIGN SIGN SIGN},
                     Case{"\xf0\x9f\x98\xf0\x9f\x98\x80", SIGN "\xf0\x9f\x98\x80"}));
 
 }  // namespace

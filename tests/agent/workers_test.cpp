@@ -31,7 +31,9 @@ TEST_F(Workers, ExitCodesAndSignalsAreTold) {
 }
 
 TEST_F(Workers, EveryRankGetsItsOwnMessageAndProcess) {
-  start(5, {{cmd("print", "zero"), cmd("exit", 10)}, {cmd("print", "one"), cmd("exit", 11)}, {cmd("print", "two"), cmd("exit", 12)}});
+  start(5, {{cmd("print", "zero"), cmd("exit", 10)},
+            {cmd("print", "one"), cmd("exit", 11)},
+            {cmd("print", "two"), cmd("exit", 12)}});
   EXPECT_EQ(expect<wire::AttemptEnded>().attempt, 5);
   EXPECT_EQ(log_, (std::vector<std::string>{"zero", "one", "two"}));
   for (std::size_t i = 0; i < 3; ++i) {
@@ -42,7 +44,10 @@ TEST_F(Workers, EveryRankGetsItsOwnMessageAndProcess) {
 }
 
 TEST_F(Workers, TheProcessFindsWhatItWasPromised) {
-  start(0, {{cmd("print_env", "A_VARIABLE"), cmd("print_cwd"), cmd("print_payload"), cmd("print_leader"), cmd("print_stdin"), cmd("print_fds")}}, Bytes(100'000, 1));
+  start(0,
+        {{cmd("print_env", "A_VARIABLE"), cmd("print_cwd"), cmd("print_payload"), cmd("print_leader"),
+          cmd("print_stdin"), cmd("print_fds")}},
+        Bytes(100'000, 1));
   expect<wire::AttemptEnded>();
   EXPECT_EQ(log_[0], "its value\n/usr\n100000\n1\n-1\n0 1 2 3 4 5 ");
 }
@@ -54,7 +59,9 @@ TEST_F(Workers, OutputAndErrorsKeepTheirOrder) {
 
 TEST_F(Workers, OutputIsValidText) {
   run({cmd("print_bytes", Value::binary({'a', 0xff, 'b', 0xc3, 0xa9, 0xe2, 0x82}))});
-  EXPECT_EQ(log_[0], "a\xef\xbf\xbd" "b\xc3\xa9\xef\xbf\xbd");
+  EXPECT_EQ(log_[0],
+            "a\xef\xbf\xbd"
+            "b\xc3\xa9\xef\xbf\xbd");
 }
 
 TEST_F(Workers, MessagesAreRelayedBothWays) {
@@ -90,7 +97,8 @@ TEST_F(Workers, AllThatAWorkerSaidComesBeforeItsExit) {
 }
 
 TEST_F(Workers, StopKillsAtOnce) {
-  start(1, {{cmd("ignore", SIGINT), cmd("ignore", SIGTERM), cmd("print", "up"), cmd("wait")}, {cmd("print", "up"), cmd("wait")}});
+  start(1, {{cmd("ignore", SIGINT), cmd("ignore", SIGTERM), cmd("print", "up"), cmd("wait")},
+            {cmd("print", "up"), cmd("wait")}});
   wait_for_log(0, "up");
   wait_for_log(1, "up");
   const Instant begin = now();
@@ -216,7 +224,8 @@ TEST_F(Workers, StacksAreCollected) {
   EXPECT_LT(now() - begin, 3s);
   if (first.rank != 0) std::swap(first, second);
   EXPECT_EQ(first.attempt, 2);
-  EXPECT_THAT(first.text, AllOf(HasSubstr("pid " + std::to_string(pids_[0]) + ", state S"), EndsWith("a stack\nanother stack\n")));
+  EXPECT_THAT(first.text,
+              AllOf(HasSubstr("pid " + std::to_string(pids_[0]) + ", state S"), EndsWith("a stack\nanother stack\n")));
   EXPECT_THAT(second.text, EndsWith("a stack\nanother stack\n"));
   send(wire::DumpStacks{2, 10});
   EXPECT_THAT(expect<wire::WorkerStacks>().text, EndsWith("\na stack\nanother stack\n"));
@@ -224,7 +233,9 @@ TEST_F(Workers, StacksAreCollected) {
 }
 
 TEST_F(Workers, WhoCannotTellItsStacksIsDescribed) {
-  start(2, {{cmd("print", "up"), cmd("wait")}, {cmd("stacks", 1), cmd("print", "up"), cmd("wait")}, {cmd("deaf_stacks"), cmd("print", "up"), cmd("wait")}});
+  start(2, {{cmd("print", "up"), cmd("wait")},
+            {cmd("stacks", 1), cmd("print", "up"), cmd("wait")},
+            {cmd("deaf_stacks"), cmd("print", "up"), cmd("wait")}});
   for (std::size_t i = 0; i < 3; ++i) wait_for_log(i, "up");
   ::kill(pids_[1], SIGSTOP);
   while (sys::process_status(pids_[1])->state != 'T') std::this_thread::yield();

@@ -136,15 +136,15 @@ TEST_F(RunDirectoryTest, CommitRefusesWhatTheManifestDoesNotSay) {
 /// The name comes from a worker's message.
 TEST_F(RunDirectoryTest, CommitRefusesNamesThatAreNoPartialOfThisRun) {
   const Manifest manifest = write_partial(0, "{}");
-  fs::create_directories(run_.path() / "checkpoint_000000.x");
-  for (const char* name :
-       {"checkpoint_000000", "checkpoint_000001.partial", "../run/checkpoint_000000.partial", "", "logs",
-        "checkpoint_000000.x/../checkpoint_000000.partial", "checkpoint_000000x.partial", "x.partial"})
+  fs::create_directories(run_.path() / "x");
+  for (const char* name : {"checkpoint_000000", "checkpoint_000001.partial", "../run/checkpoint_000000.partial", "",
+                           "logs", "x/../checkpoint_000000.partial", ".partial", "/tmp/x.partial"})
     EXPECT_THAT(message_of<StorageError>([&] { run_.commit(name, manifest); }), HasSubstr("no directory that")) << name;
-  EXPECT_THROW(run_.commit("checkpoint_000000.attempt_1.partial", manifest), StorageError) << "there is none";
-  fs::rename(run_.path() / "checkpoint_000000.partial", run_.path() / "checkpoint_000000.attempt_1.partial");
-  run_.commit("checkpoint_000000.attempt_1.partial", manifest);
+  EXPECT_THROW(run_.commit("other.partial", manifest), StorageError) << "there is none";
+  fs::rename(run_.path() / "checkpoint_000000.partial", run_.path() / "attempt_1_report_5.partial");
+  run_.commit("attempt_1_report_5.partial", manifest);
   EXPECT_THAT(run_.checkpoints(), ElementsAre(0));
+  EXPECT_THAT(verify_checkpoint(run_.checkpoint_path(0)), IsEmpty());
 }
 
 TEST_F(RunDirectoryTest, CommitNeverReplacesACheckpoint) {

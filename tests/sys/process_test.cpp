@@ -30,7 +30,8 @@ std::string output_of(const std::string& script, SpawnOptions options = {}) {
   write_end.reset();
   std::string text;
   char buffer[4096];
-  for (ssize_t size; (size = ::read(read_end.get(), buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(size));
+  for (ssize_t size; (size = ::read(read_end.get(), buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<std::size_t>(size));
   EXPECT_EQ(take_exit(process.pidfd.get(), true), (ExitStatus{0, 0}));
   return text;
 }

@@ -17,7 +17,8 @@ Value nested(int levels) {
 
 Bytes hex(std::string_view digits) {
   Bytes bytes;
-  for (std::size_t i = 0; i + 1 < digits.size(); i += 2) bytes.push_back(static_cast<std::uint8_t>(std::stoi(std::string(digits.substr(i, 2)), nullptr, 16)));
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2)
+    bytes.push_back(static_cast<std::uint8_t>(std::stoi(std::string(digits.substr(i, 2)), nullptr, 16)));
   return bytes;
 }
 
@@ -60,8 +61,8 @@ TEST(Cbor, FloatsSurviveExactly) {
 }
 
 TEST(Cbor, RefusesWhatItDoesNotKnow) {
-  for (const char* bad : {"", "18", "ff", "9f01ff", "c11a514b67b0", "1c", "f800", "3bffffffffffffffff", "0000", "a10102", "5affffffff00", "9bffffffffffffffff",
-                          "bb7fffffffffffffff"})
+  for (const char* bad : {"", "18", "ff", "9f01ff", "c11a514b67b0", "1c", "f800", "3bffffffffffffffff", "0000",
+                          "a10102", "5affffffff00", "9bffffffffffffffff", "bb7fffffffffffffff"})
     EXPECT_THROW(decode_value(hex(bad)), WireError) << bad;
 }
 

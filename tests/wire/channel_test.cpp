@@ -22,7 +22,8 @@ TEST(FrameReader, CutsFramesWhereverTheStreamWasCut) {
   std::mt19937 random(1);
   std::vector<Bytes> frames;
   Bytes stream;
-  for (int i = 0; i < 200; ++i) append_frame(stream, frames.emplace_back(numbered(random() % (i % 50 == 0 ? 200'000 : 300), i)));
+  for (int i = 0; i < 200; ++i)
+    append_frame(stream, frames.emplace_back(numbered(random() % (i % 50 == 0 ? 200'000 : 300), i)));
   for (const std::size_t step : {std::size_t{1}, std::size_t{7}, std::size_t{4096}, stream.size()}) {
     FrameReader reader;
     std::size_t next = 0;

@@ -47,7 +47,8 @@ TEST(Codec, ReportsTravel) {
 }
 
 TEST(Codec, AMessageIsAPlainMapWithItsType) {
-  EXPECT_EQ(decode_value(encode(WorkerStarted{1, 2, 3})).dump(), R"({"type":"worker_started","attempt":1,"rank":2,"pid":3})");
+  EXPECT_EQ(decode_value(encode(WorkerStarted{1, 2, 3})).dump(),
+            R"({"type":"worker_started","attempt":1,"rank":2,"pid":3})");
   EXPECT_EQ(to_value(WorkerStarted{1, 2, 3}), decode_value(encode(WorkerStarted{1, 2, 3})));
   EXPECT_EQ(to_value(FileEntry{"a", 1, "b"}).dump(), R"({"name":"a","size":1,"xxh3_128":"b"})");
 }
@@ -61,18 +62,22 @@ TEST(Codec, ValuesGoBackToStructs) {
 }
 
 TEST(Codec, TypeMayStandAnywhere) {
-  const auto message = decode<AgentToDriver>(encode_value(Value{{"pid", 5}, {"attempt", {1}}, {"type", "agent_ready"}}));
+  const auto message =
+      decode<AgentToDriver>(encode_value(Value{{"pid", 5}, {"attempt", {1}}, {"type", "agent_ready"}}));
   EXPECT_EQ(std::get<AgentReady>(message).pid, 5);
 }
 
 TEST(Codec, UnknownFieldsAreIgnoredAndMissingOnesKeepDefaults) {
-  const auto message = decode<DriverToAgent>(encode_value(Value{{"type", "dump_stacks"}, {"new", {{"deep", {1, 2}}}}, {"attempt", 4}}));
+  const auto message =
+      decode<DriverToAgent>(encode_value(Value{{"type", "dump_stacks"}, {"new", {{"deep", {1, 2}}}}, {"attempt", 4}}));
   EXPECT_EQ(std::get<DumpStacks>(message).attempt, 4);
   EXPECT_EQ(std::get<DumpStacks>(message).timeout, 2);
 }
 
 TEST(Codec, WrongMessagesAreRefused) {
-  const auto refuses = [](const Value& value) { EXPECT_THROW(decode<DriverToAgent>(encode_value(value)), WireError) << value; };
+  const auto refuses = [](const Value& value) {
+    EXPECT_THROW(decode<DriverToAgent>(encode_value(value)), WireError) << value;
+  };
   refuses(Value{{"type", "no_such"}});
   refuses(Value{{"type", "agent_ready"}});  // of the other direction
   refuses(Value{{"attempt", 1}});
@@ -89,7 +94,8 @@ TEST(Codec, WrongMessagesAreRefused) {
 
 TEST(Codec, EveryPrefixIsRefused) {
   for (const Bytes& message : sample_messages())
-    for (std::size_t size = 0; size < message.size(); ++size) EXPECT_THROW(decode_value(std::span(message).first(size)), WireError);
+    for (std::size_t size = 0; size < message.size(); ++size)
+      EXPECT_THROW(decode_value(std::span(message).first(size)), WireError);
 }
 
 TEST(Codec, FramesAreAppendedWhole) {

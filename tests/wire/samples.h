@@ -41,12 +41,17 @@ inline StartAttempt sample_start() {
 
 inline Reports sample_reports(int count) {
   Reports reports;
-  for (int i = 0; i < count; ++i) reports.reports.push_back({i, 1.7e9 + i, 0.001, i % 7 == 0, encode_value({{"epoch", i}, {"loss", 1.0 / (i + 1)}})});
+  for (int i = 0; i < count; ++i)
+    reports.reports.push_back({i, 1.7e9 + i, 0.001, i % 7 == 0, encode_value({{"epoch", i}, {"loss", 1.0 / (i + 1)}})});
   return reports;
 }
 
 inline CheckpointWritten sample_checkpoint() {
-  return {5, "checkpoint_000005.partial", {{"a/b", 1234567890123, std::string(32, 'f')}, {"c", 0, ""}}, {{"x", Bytes(300, 1)}}, 0.5};
+  return {5,
+          "checkpoint_000005.partial",
+          {{"a/b", 1234567890123, std::string(32, 'f')}, {"c", 0, ""}},
+          {{"x", Bytes(300, 1)}},
+          0.5};
 }
 
 /// One valid message of each direction and shape.

@@ -38,7 +38,8 @@ std::vector<fs::path> own_directories() {
 std::vector<fs::path> candidates() {
   std::vector<fs::path> result;
   for (const auto& directory : own_directories()) {
-    for (const auto* relative : {"bin", "../bin", "."}) result.push_back((directory / relative / kAgentName).lexically_normal());
+    for (const auto* relative : {"bin", "../bin", "."})
+      result.push_back((directory / relative / kAgentName).lexically_normal());
     fs::path above = directory;
     for (int level = 0; level < 4 && above.has_relative_path(); ++level, above = above.parent_path())
       result.push_back(above / "src" / "agent" / kAgentName);
@@ -52,7 +53,9 @@ bool is_program(const fs::path& path) { return ::access(path.c_str(), X_OK) == 0
 
 fs::path find_agent() {
   if (const char* given = std::getenv("LOCKSTEP_AGENT"); given != nullptr && *given != '\0') {
-    if (!is_program(given)) throw EngineError("[engine.local] LOCKSTEP_AGENT is " + in_quotes(given) + ", which is no program; correct or unset it");
+    if (!is_program(given))
+      throw EngineError("[engine.local] LOCKSTEP_AGENT is " + in_quotes(given) +
+                        ", which is no program; correct or unset it");
     return given;
   }
   std::vector<std::string> searched;
@@ -60,7 +63,8 @@ fs::path find_agent() {
     if (is_program(path)) return path;
     searched.push_back(path.string());
   }
-  throw EngineError("[engine.local] there is no lockstep-agent; set LOCKSTEP_AGENT to its path. Searched: " + joined(searched, ", "));
+  throw EngineError("[engine.local] there is no lockstep-agent; set LOCKSTEP_AGENT to its path. Searched: " +
+                    joined(searched, ", "));
 }
 
 LocalEngine::~LocalEngine() {
@@ -72,13 +76,14 @@ LocalEngine::~LocalEngine() {
 }
 
 std::vector<sys::Descriptor> LocalEngine::start(const AgentSpec& spec) {
-  if (spec.nodes != 1) throw ConfigError("[engine.local] this machine is one node; " + std::to_string(spec.nodes) + " were asked for");
+  if (spec.nodes != 1)
+    throw ConfigError("[engine.local] this machine is one node; " + std::to_string(spec.nodes) + " were asked for");
   if (agent_.pid != 0) throw InternalError("[engine.local] the agent has been started already");
   auto [ours, theirs] = sys::socket_pair();
   const sys::Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   sys::SpawnOptions options;
-  options.argv = {(options_.agent.empty() ? find_agent() : options_.agent).string(), "--fd", std::to_string(kAgentFd), "--parent",
-                  std::to_string(::getpid())};
+  options.argv = {(options_.agent.empty() ? find_agent() : options_.agent).string(), "--fd", std::to_string(kAgentFd),
+                  "--parent", std::to_string(::getpid())};
   options.fds = {{theirs.get(), kAgentFd}, {null.get(), 0}};
   options.own_session = true;
   agent_ = sys::spawn(options);

@@ -10,13 +10,13 @@
 namespace lockstep::engine {
 
 /// One agent on this machine, as a child process with an inherited socket: nothing listens anywhere.
-/// The agent has a session of its own, so that Ctrl-C on a terminal reaches only the caller; it writes to the caller's standard
-/// output and error. It also ends when the caller does, whatever other processes hold copies of the socket.
+/// The agent has a session of its own, so that Ctrl-C on a terminal reaches only the caller; it writes to the caller's
+/// standard output and error. It also ends when the caller does, whatever other processes hold copies of the socket.
 class LocalEngine : public Engine {
  public:
   struct Options {
-    std::filesystem::path agent;                  ///< the agent's program; empty: find_agent()
-    std::chrono::milliseconds stop_timeout{5000}; ///< then it is killed
+    std::filesystem::path agent;                   ///< the agent's program; empty: find_agent()
+    std::chrono::milliseconds stop_timeout{5000};  ///< then it is killed
   };
 
   LocalEngine() = default;
@@ -35,8 +35,8 @@ class LocalEngine : public Engine {
   int owner_ = 0;  ///< the process that started it: a forked copy of this object must not stop it
 };
 
-/// The agent's program: LOCKSTEP_AGENT, else the one installed or built with the library or executable that holds this code.
-/// Throws EngineError with the places that were searched.
+/// The agent's program: LOCKSTEP_AGENT, else the one installed or built with the library or executable that holds this
+/// code. Throws EngineError with the places that were searched.
 std::filesystem::path find_agent();
 
 }  // namespace lockstep::engine
