@@ -286,8 +286,8 @@ import os, signal, sys, time
 from lockstep import *
 def train_func():
     session.report({"x": 1}, checkpoint=Checkpoint.from_dict({"x": 1}))
-    print("running", flush=True)
     try:
+        print("running", flush=True)
         while True:
             time.sleep(0.05)
     finally:

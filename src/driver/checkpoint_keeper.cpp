@@ -79,7 +79,6 @@ CheckpointKeeper::Committed CheckpointKeeper::commit(const Commit& commit, int a
   next_seq_ = seq + 1;
   if (in_memory()) kept_.clear();
   kept_.push_back({seq, score, std::move(metrics), checkpoint});
-  if (!in_memory()) retain();
   return {std::move(checkpoint), seq};
 }
 
@@ -105,6 +104,7 @@ Checkpoint CheckpointKeeper::disk_checkpoint(const Commit& commit, int seq, int 
 }
 
 void CheckpointKeeper::retain() {
+  if (in_memory()) return;
   std::vector<store::ScoredCheckpoint> scored;
   for (const Kept& kept : kept_) scored.push_back({kept.seq, kept.score});
   std::set<int> protect;

@@ -35,6 +35,9 @@ class CheckpointKeeper {
   /// Makes the parts one committed checkpoint. Throws StorageError; then the partial files stay for the next begin_attempt().
   Committed commit(const Commit& commit, int attempt, int world_size, Value metrics);
 
+  /// Deletes what need not be kept. Apart from commit(): nobody need wait for it.
+  void retain();
+
   /// Every rank has got beyond the checkpoint that the attempt resumed from: it may go.
   void release_resumed() { resumed_.reset(); }
 
@@ -57,7 +60,6 @@ class CheckpointKeeper {
   std::optional<double> score_of(const Value& metrics, const std::vector<Part>& parts) const;
   Checkpoint memory_checkpoint(const Commit& commit) const;
   Checkpoint disk_checkpoint(const Commit& commit, int seq, int attempt, int world_size, const Value& metrics) const;
-  void retain();
 
   store::RunDirectory& directory_;
   CheckpointConfig config_;

@@ -348,6 +348,7 @@ class RunLoop {
     const auto path = committed.checkpoint.path();
     const wire::CheckpointCommitted done{action.report, committed.seq, path ? path->string() : std::string()};
     agent_.send(wire::ToWorker{state_.attempt, -1, wire::encode(done)});
+    keeper_.retain();
     recorder_->flush();
     save_record();
     const Value metrics = keeper_.latest_metrics();

@@ -51,9 +51,7 @@ struct Checkpoint::Contents {
   mutable std::set<std::string> verified;
   mutable std::optional<sys::Mapping> tensors;
 
-  std::string title() const {
-    return directory ? lockstep::in_quotes(directory->native()) : "the checkpoint in memory";
-  }
+  std::string title() const { return directory ? in_quotes(directory->native()) : "the checkpoint in memory"; }
 
   /// The file that `name` stands for, links resolved; nothing when there is none.
   std::optional<fs::path> locate(const std::string& name) const {
@@ -92,7 +90,7 @@ struct Checkpoint::Contents {
         : entry->xxh3_128 != store::hash_of(bytes)               ? "has not the hash that its manifest.json says"
                                                                  : "";
     if (!problem.empty())
-      throw StorageError("[checkpoint] " + lockstep::in_quotes(name) + " of " + title() + " " + std::string(problem) +
+      throw StorageError("[checkpoint] " + in_quotes(name) + " of " + title() + " " + std::string(problem) +
                          ": the file is damaged; use another checkpoint");
     verified.insert(name);
   }
@@ -120,7 +118,7 @@ struct Checkpoint::Contents {
 
 Checkpoint Checkpoint::from_directory(const fs::path& path) {
   if (sys::files().info(path).kind != FileKind::directory)
-    throw StorageError("[checkpoint] there is no directory " + lockstep::in_quotes(path.native()) + "; check the path");
+    throw StorageError("[checkpoint] there is no directory " + in_quotes(path.native()) + "; check the path");
   auto contents = std::make_shared<Contents>();
   contents->directory = fs::absolute(path);
   return Checkpoint(std::move(contents));
@@ -145,10 +143,10 @@ Checkpoint Checkpoint::from_files(std::vector<std::pair<std::string, Bytes>> fil
   auto contents = std::make_shared<Contents>();
   for (auto& [name, bytes] : files) {
     if (const auto problem = store::file_name_problem(name); !problem.empty() && name != kManifestName)
-      throw ConfigError("[checkpoint] the file name " + lockstep::in_quotes(name) + " " + problem +
+      throw ConfigError("[checkpoint] the file name " + in_quotes(name) + " " + problem +
                         "; give the file another name");
     if (!contents->memory.try_emplace(name, std::move(bytes)).second)
-      throw ConfigError("[checkpoint] the file name " + lockstep::in_quotes(name) + " stands twice");
+      throw ConfigError("[checkpoint] the file name " + in_quotes(name) + " stands twice");
   }
   return Checkpoint(std::move(contents));
 }
@@ -206,9 +204,9 @@ void Checkpoint::to_directory(const fs::path& path) const {
   if (contents_->directory && target == clean_absolute(*contents_->directory)) return;
   const FileKind kind = files.info(target).kind;
   if (kind != FileKind::none && kind != FileKind::directory)
-    throw StorageError("[checkpoint] " + lockstep::in_quotes(target.native()) + " is there and is not a directory");
+    throw StorageError("[checkpoint] " + in_quotes(target.native()) + " is there and is not a directory");
   if (files.info(target / kManifestName).kind != FileKind::none)
-    throw StorageError("[checkpoint] " + lockstep::in_quotes(target.native()) +
+    throw StorageError("[checkpoint] " + in_quotes(target.native()) +
                        " holds a committed checkpoint, which is never changed; choose another directory");
   const bool merge = kind == FileKind::directory && !files.list(target).empty();
   const std::string hidden = ".lockstep-" + random_hex(16) + ".partial";
@@ -240,7 +238,7 @@ void Checkpoint::to_directory(const fs::path& path) const {
 Bytes Checkpoint::read(const std::string& file) const {
   const Contents& contents = *contents_;
   const auto missing = [&] {
-    throw StorageError("[checkpoint] " + contents.title() + " has no file " + lockstep::in_quotes(file) + "; it has " +
+    throw StorageError("[checkpoint] " + contents.title() + " has no file " + in_quotes(file) + "; it has " +
                        joined(files(), ", "));
   };
   Bytes bytes;
@@ -289,8 +287,7 @@ void Checkpoint::verify() const {
   if (const auto& manifest = contents_->read_manifest())
     for (const auto& entry : manifest->files)
       if (!contents_->memory.contains(entry.name))
-        throw StorageError("[checkpoint] " + lockstep::in_quotes(entry.name) + " of " + contents_->title() +
-                           " is missing");
+        throw StorageError("[checkpoint] " + in_quotes(entry.name) + " of " + contents_->title() + " is missing");
 }
 
 }  // namespace lockstep

@@ -69,10 +69,10 @@ FileMap read_container(std::span<const std::uint8_t> bytes) {
   for (std::uint64_t left = reader.number(); left > 0; --left) {
     const std::string name(reader.text(reader.number()));
     if (const auto problem = file_name_problem(name); !problem.empty() && name != kManifestName)
-      refuse("the file name " + lockstep::in_quotes(name.substr(0, 100)) + " " + problem);
+      refuse("the file name " + in_quotes(name.substr(0, 100)) + " " + problem);
     const auto contents = reader.take(reader.number());
     if (!files.try_emplace(name, contents.begin(), contents.end()).second)
-      refuse("the file name " + lockstep::in_quotes(name) + " stands twice");
+      refuse("the file name " + in_quotes(name) + " stands twice");
   }
   if (reader.left() > 0) refuse(std::to_string(reader.left()) + " bytes are left over");
   return files;

@@ -43,13 +43,13 @@ FileEntry file_entry(const Value& value, std::string_view where) {
   if (!name.is_string()) refuse(where, "a file's name is not a string");
   entry.name = name.get<std::string>();
   if (const auto problem = file_name_problem(entry.name); !problem.empty())
-    refuse(where, "the file name " + lockstep::in_quotes(entry.name) + " " + problem);
+    refuse(where, "the file name " + in_quotes(entry.name) + " " + problem);
   entry.size = whole_number(field(value, "size", where), "size", std::numeric_limits<std::int64_t>::max(), where);
   const Value& hash = field(value, "xxh3_128", where);
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (hash.is_string()) entry.xxh3_128 = hash.get<std::string>();
   if (entry.xxh3_128.size() != 32 || !std::all_of(entry.xxh3_128.begin(), entry.xxh3_128.end(), is_digit))
-    refuse(where, "xxh3_128 of " + lockstep::in_quotes(entry.name) + " is not 32 hexadecimal digits");
+    refuse(where, "xxh3_128 of " + in_quotes(entry.name) + " is not 32 hexadecimal digits");
   return entry;
 }
 
@@ -101,7 +101,7 @@ Manifest parse_manifest(std::string_view text, std::string_view where) {
   for (const auto& item : files) {
     manifest.files.push_back(file_entry(item, where));
     const auto& name = manifest.files.back().name;
-    if (!names.insert(name).second) refuse(where, "the file name " + lockstep::in_quotes(name) + " stands twice");
+    if (!names.insert(name).second) refuse(where, "the file name " + in_quotes(name) + " stands twice");
   }
   return manifest;
 }
@@ -118,15 +118,14 @@ std::vector<FileEntry> merge_parts(const std::vector<Part>& parts) {
       const auto [place, is_new] = merged.try_emplace(entry.name, part.rank, entry);
       if (!is_new)
         throw ConfigError("[checkpoint] ranks " + listed({place->second.first, part.rank}) + " both wrote " +
-                          lockstep::in_quotes(entry.name) +
-                          "; give each rank's files names of their own, for example " +
-                          lockstep::in_quotes("rank_" + std::to_string(part.rank) + "/" + entry.name));
+                          in_quotes(entry.name) + "; give each rank's files names of their own, for example " +
+                          in_quotes("rank_" + std::to_string(part.rank) + "/" + entry.name));
     }
   }
   std::vector<FileEntry> files;
   for (auto& [name, owner] : merged) {
     if (owner.second.xxh3_128.empty())
-      throw StorageError("[checkpoint] rank " + std::to_string(owner.first) + " found " + lockstep::in_quotes(name) +
+      throw StorageError("[checkpoint] rank " + std::to_string(owner.first) + " found " + in_quotes(name) +
                          " there already, and no rank says that it wrote it; the checkpoint is not committed");
     files.push_back(std::move(owner.second));
   }

@@ -16,8 +16,7 @@ namespace fs = std::filesystem;
 
 void check_name(const std::string& name) {
   if (const auto problem = file_name_problem(name); !problem.empty())
-    throw ConfigError("[checkpoint] the file name " + lockstep::in_quotes(name) + " " + problem +
-                      "; give the file another name");
+    throw ConfigError("[checkpoint] the file name " + in_quotes(name) + " " + problem + "; give the file another name");
 }
 
 /// The manifest of a committed checkpoint; nothing when manifest.json is not there. One of somebody else's is refused.
@@ -26,7 +25,7 @@ std::optional<Manifest> manifest_in(sys::Files& files, const fs::path& directory
   try {
     return read_manifest(files, directory);
   } catch (const StorageError& error) {
-    throw ConfigError("[checkpoint] " + lockstep::in_quotes((directory / kManifestName).native()) +
+    throw ConfigError("[checkpoint] " + in_quotes((directory / kManifestName).native()) +
                       " has the name of Lockstep's own file and is not one; give it another name (" + error.what() +
                       ")");
   }
@@ -38,7 +37,7 @@ void check_copied(const Manifest& manifest, const std::vector<FileEntry>& copied
     const bool unchanged = found != copied.end() && (*found == entry || found->xxh3_128.empty());
     if (!unchanged)
       throw StorageError(
-          "[checkpoint] " + lockstep::in_quotes((source / entry.name).native()) +
+          "[checkpoint] " + in_quotes((source / entry.name).native()) +
           (found == copied.end() ? " is missing, its manifest.json lists it" : " differs from its manifest.json") +
           "; remove manifest.json if this was done on purpose");
   }
@@ -98,7 +97,7 @@ std::vector<FileEntry> PartWriter::write_files(std::span<const MemoryFile> conte
   for (const auto& file : contents) {
     check_name(file.name);
     if (!names.insert(file.name).second)
-      throw ConfigError("[checkpoint] the file name " + lockstep::in_quotes(file.name) + " stands twice");
+      throw ConfigError("[checkpoint] the file name " + in_quotes(file.name) + " stands twice");
   }
   std::vector<FileEntry> entries;
   for (const auto& file : contents)

@@ -46,11 +46,11 @@ bool RunDirectory::exists() const { return files_.info(path_ / kRunJson).kind ==
 
 void RunDirectory::create() {
   if (exists())
-    throw ConfigError("[run] there is a run in " + lockstep::in_quotes(path_.native()) +
+    throw ConfigError("[run] there is a run in " + in_quotes(path_.native()) +
                       " already; choose another name, or restore that run to go on with it");
   const FileKind kind = files_.info(path_).kind;
   if (kind != FileKind::none && (kind != FileKind::directory || !files_.list(path_).empty()))
-    throw ConfigError("[run] " + lockstep::in_quotes(path_.native()) +
+    throw ConfigError("[run] " + in_quotes(path_.native()) +
                       " exists already and is neither a run nor an empty directory; choose another name");
   files_.make_directories(path_);
   make_logs();
@@ -58,8 +58,7 @@ void RunDirectory::create() {
 
 void RunDirectory::open() {
   if (!exists())
-    throw ConfigError("[run] there is no run in " + lockstep::in_quotes(path_.native()) +
-                      " (no run.json); check the path");
+    throw ConfigError("[run] there is no run in " + in_quotes(path_.native()) + " (no run.json); check the path");
   make_logs();
 }
 
@@ -69,7 +68,7 @@ void RunDirectory::make_logs() {
 
 fs::path RunDirectory::file_path(std::string_view name) const {
   if (name.find('/') != std::string_view::npos || !file_name_problem(name).empty())
-    throw InternalError("[run] " + lockstep::in_quotes(name) + " is no name for a file of a run directory");
+    throw InternalError("[run] " + in_quotes(name) + " is no name for a file of a run directory");
   return path_ / name;
 }
 
@@ -131,18 +130,16 @@ fs::path RunDirectory::commit(std::string_view partial, const Manifest& manifest
   const bool is_partial = partial.size() > kPartial.size() && partial.ends_with(kPartial) &&
                           partial.find('/') == std::string_view::npos && (!name || name->seq == manifest.seq);
   if (!is_partial)
-    throw StorageError("[checkpoint] " + lockstep::in_quotes(partial) + " is no directory that checkpoint " +
+    throw StorageError("[checkpoint] " + in_quotes(partial) + " is no directory that checkpoint " +
                        std::to_string(manifest.seq) + " can be committed from");
   const fs::path from = path_ / partial;
   const fs::path to = checkpoint_path(manifest.seq);
   const std::string text = to_text(manifest);
   if (const auto problems = compare_sizes(from, manifest.files, files_); !problems.empty())
-    throw StorageError("[checkpoint] " + lockstep::in_quotes(from.native()) +
-                       " is not what the workers say they wrote: " + to_text(problems) +
-                       "; the checkpoint is not committed");
+    throw StorageError("[checkpoint] " + in_quotes(from.native()) + " is not what the workers say they wrote: " +
+                       to_text(problems) + "; the checkpoint is not committed");
   if (files_.info(to, false).kind != FileKind::none)
-    throw StorageError("[checkpoint] " + lockstep::in_quotes(to.native()) +
-                       " exists already; the checkpoint is not committed");
+    throw StorageError("[checkpoint] " + in_quotes(to.native()) + " exists already; the checkpoint is not committed");
 
   // Whatever is in a `.partial` directory does not count, so the manifest needs no temporary name.
   sys::OpenFile file = files_.open(from / kManifestName, sys::OpenMode::replace);

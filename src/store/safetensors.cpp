@@ -45,16 +45,13 @@ std::optional<std::uint64_t> byte_count(std::string_view dtype, const std::vecto
 
 void check(const Tensor& tensor) {
   if (tensor.name == kMetadata)
-    throw ConfigError("[checkpoint] an array is named " + lockstep::in_quotes(kMetadata) +
-                      ", which the file format reserves");
+    throw ConfigError("[checkpoint] an array is named " + in_quotes(kMetadata) + ", which the file format reserves");
   if (!element_size(tensor.dtype))
-    throw ConfigError("[checkpoint] the array " + lockstep::in_quotes(tensor.name) + " has the unknown type " +
-                      lockstep::in_quotes(tensor.dtype) +
-                      "; use one of F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL");
+    throw ConfigError("[checkpoint] the array " + in_quotes(tensor.name) + " has the unknown type " +
+                      in_quotes(tensor.dtype) + "; use one of F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL");
   if (byte_count(tensor.dtype, tensor.shape) != tensor.bytes.size())
-    throw ConfigError("[checkpoint] the array " + lockstep::in_quotes(tensor.name) + " of type " + tensor.dtype +
-                      " and shape " + to_json(Value(tensor.shape)) + " has " + std::to_string(tensor.bytes.size()) +
-                      " bytes");
+    throw ConfigError("[checkpoint] the array " + in_quotes(tensor.name) + " of type " + tensor.dtype + " and shape " +
+                      to_json(Value(tensor.shape)) + " has " + std::to_string(tensor.bytes.size()) + " bytes");
 }
 
 [[noreturn]] void refuse(std::string_view where, const std::string& what) {
@@ -70,7 +67,7 @@ struct Placed {
 using Header = nlohmann::json;  // not ordered: a file with many names must not take quadratic time
 
 Placed place(const std::string& name, const Header& entry, std::string_view where) {
-  const auto bad = [&](const char* what) { refuse(where, "the array " + lockstep::in_quotes(name) + " " + what); };
+  const auto bad = [&](const char* what) { refuse(where, "the array " + in_quotes(name) + " " + what); };
   if (!entry.is_object()) bad("is not described by an object");
   const auto dtype = entry.find("dtype"), shape = entry.find("shape"), offsets = entry.find("data_offsets");
   if (dtype == entry.end() || !dtype->is_string()) bad("has no type");
@@ -101,7 +98,7 @@ SafetensorsWriter::SafetensorsWriter(std::span<const Tensor> tensors) {
   for (const auto& tensor : tensors) {
     check(tensor);
     if (!names.insert(tensor.name).second)
-      throw ConfigError("[checkpoint] the array name " + lockstep::in_quotes(tensor.name) + " stands twice");
+      throw ConfigError("[checkpoint] the array name " + in_quotes(tensor.name) + " stands twice");
     order.push_back(&tensor);
   }
   std::stable_sort(order.begin(), order.end(),
@@ -157,8 +154,8 @@ std::vector<Tensor> parse_safetensors(std::span<const std::byte> file, std::stri
   std::uint64_t end = 0;
   for (auto& [tensor, from, to] : placed) {
     if (from != end || to > data.size())
-      refuse(where, "the array " + lockstep::in_quotes(tensor.name) +
-                        " overlaps another, leaves a gap, or lies outside the file");
+      refuse(where,
+             "the array " + in_quotes(tensor.name) + " overlaps another, leaves a gap, or lies outside the file");
     tensor.bytes = data.subspan(from, to - from);
     tensors.push_back(std::move(tensor));
     end = to;

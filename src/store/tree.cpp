@@ -28,8 +28,8 @@ class Walk {
 
   void enter(const fs::path& real, const std::string& prefix) {
     if (std::find(open_.begin(), open_.end(), real) != open_.end())
-      throw StorageError("[checkpoint] the links below " + lockstep::in_quotes(open_.front().native()) +
-                         " form a circle at " + lockstep::in_quotes(prefix) + "; remove that link");
+      throw StorageError("[checkpoint] the links below " + in_quotes(open_.front().native()) + " form a circle at " +
+                         in_quotes(prefix) + "; remove that link");
     open_.push_back(real);
     for (const auto& item : files_.list(real)) visit(real / item.name, prefix + item.name, item.kind);
     open_.pop_back();
@@ -42,7 +42,7 @@ class Walk {
     if (kind == FileKind::symlink && links_ == Links::follow_inside) return follow(path, name);
     if (kind == FileKind::directory) return enter(path, name + "/");
     if (kind == FileKind::other && links_ == Links::follow_inside)
-      throw StorageError("[checkpoint] " + lockstep::in_quotes(path.native()) +
+      throw StorageError("[checkpoint] " + in_quotes(path.native()) +
                          " is neither a file nor a directory; a checkpoint holds files only");
     found.push_back({name, path, files_.info(path, false).size, kind});
   }
@@ -53,8 +53,7 @@ class Walk {
     const fs::path target = fs::canonical(link, error);
     if (error) sys::throw_file_error("follow the link", link, error.value());
     if (std::mismatch(root.begin(), root.end(), target.begin(), target.end()).first != root.end())
-      throw StorageError("[checkpoint] " + lockstep::in_quotes(link.native()) + " is a link to " +
-                         lockstep::in_quotes(target.native()) +
+      throw StorageError("[checkpoint] " + in_quotes(link.native()) + " is a link to " + in_quotes(target.native()) +
                          ", outside the checkpoint's directory; copy the file there instead");
     const auto kind = files_.info(target).kind;
     visit(target, name, kind);
@@ -89,7 +88,7 @@ std::string file_name_problem(std::string_view name) {
     const auto end = std::min(name.find('/', begin), name.size());
     const std::string_view part = name.substr(begin, end - begin);
     if (part.empty()) return "has an empty component";
-    if (part == "." || part == "..") return "contains " + lockstep::in_quotes(part);
+    if (part == "." || part == "..") return "contains " + in_quotes(part);
     if (part.size() > 255) return "has a component longer than 255 bytes";
     if (part.ends_with(".partial")) return "ends in .partial, which marks unfinished files";
     begin = end + 1;

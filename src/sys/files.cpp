@@ -77,7 +77,7 @@ fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.
 }  // namespace
 
 void throw_file_error(std::string_view action, const fs::path& path, int error) {
-  throw StorageError("[files] could not " + std::string(action) + " " + lockstep::in_quotes(path.native()) + ": " +
+  throw StorageError("[files] could not " + std::string(action) + " " + in_quotes(path.native()) + ": " +
                      std::generic_category().message(error) + std::string(advice(error)));
 }
 
@@ -231,7 +231,7 @@ bool PosixFiles::make_directory(const fs::path& path) {
 
 void PosixFiles::rename(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
-    throw_file_error("rename " + lockstep::in_quotes(from.native()) + " to", to, errno);
+    throw_file_error("rename " + in_quotes(from.native()) + " to", to, errno);
 }
 
 void PosixFiles::remove_file(const fs::path& path) {

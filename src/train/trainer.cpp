@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "driver/run_record.h"
+#include "engine/local/local_engine.h"
 #include "store/run_directory.h"
 #include "sys/environment.h"
 #include "train/launch.h"
@@ -76,6 +77,11 @@ std::string type_name(const std::exception& error) {
 namespace detail {
 
 bool register_function(const char* name, TrainFunction function) { return functions().emplace(name, function).second; }
+
+bool set_default_agent(const char* path) {
+  engine::set_default_agent(path);
+  return true;
+}
 
 }  // namespace detail
 

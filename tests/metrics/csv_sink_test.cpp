@@ -194,7 +194,7 @@ TEST(CsvSink, ARowTornByAnErrorIsMendedByWidening) {
         torn += read_file(scratch / "progress.csv") == "a\nfirst\nsec" ? 1 : 0;
       }
     }
-    sink.close();
+    sink.flush();
     EXPECT_EQ(read_file(scratch / "progress.csv"), "a,b\nfirst,\nsecond,\nthird,4\n") << k;
   }
   EXPECT_EQ(torn, 1) << "the case that this is about";

@@ -34,9 +34,15 @@ std::vector<fs::path> own_directories() {
   return result;
 }
 
-/// An installed agent lies beside us, a built one elsewhere in the same build tree.
+std::string& default_agent() {
+  static std::string path;
+  return path;
+}
+
+/// An installed agent lies beside us or where the program was told, a built one elsewhere in the same build tree.
 std::vector<fs::path> candidates() {
   std::vector<fs::path> result;
+  if (!default_agent().empty()) result.emplace_back(default_agent());
   for (const auto& directory : own_directories()) {
     for (const auto* relative : {"bin", "../bin", "."})
       result.push_back((directory / relative / kAgentName).lexically_normal());
@@ -50,6 +56,8 @@ std::vector<fs::path> candidates() {
 bool is_program(const fs::path& path) { return ::access(path.c_str(), X_OK) == 0 && !fs::is_directory(path); }
 
 }  // namespace
+
+void set_default_agent(std::string path) { default_agent() = std::move(path); }
 
 fs::path find_agent() {
   if (const char* given = std::getenv("LOCKSTEP_AGENT"); given != nullptr && *given != '\0') {
