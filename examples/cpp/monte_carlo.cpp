@@ -1,4 +1,5 @@
-// Estimates pi on four workers, without any framework: every rank throws its own darts, reports, and saves where it stands.
+// Estimates pi on four workers, without any framework: every rank throws its own darts, reports, and saves where it
+// stands.
 //
 //     example_monte_carlo [RESULTS_DIRECTORY]
 //
@@ -26,7 +27,8 @@ void estimate_pi(lockstep::Session& session) {
     std::uniform_real_distribution<double> side(0, 1);
     for (long dart = 0; dart < darts; ++dart) inside += std::hypot(side(random), side(random)) < 1;
     const double pi = 4.0 * static_cast<double>(inside) / static_cast<double>(darts * (round + 1));
-    session.report({{"round", round}, {"pi", pi}}, lockstep::Checkpoint::from_dict({{"round", round}, {"inside", inside}}));
+    session.report({{"round", round}, {"pi", pi}},
+                   lockstep::Checkpoint::from_dict({{"round", round}, {"inside", inside}}));
   }
   session.barrier();
 }
@@ -34,12 +36,13 @@ LOCKSTEP_TRAIN_FUNCTION(estimate_pi);
 
 int main(int argc, char** argv) {
   lockstep::init(argc, argv);  // a worker runs its function here and never returns
-  lockstep::TrainerOptions options{.config = {{"rounds", 5}, {"darts_per_round", 200000}}, .scaling = {.num_workers = 4}};
+  lockstep::TrainerOptions options{.config = {{"rounds", 5}, {"darts_per_round", 200000}},
+                                   .scaling = {.num_workers = 4}};
   if (argc > 1) options.run.storage_path = argv[1];
   options.run.checkpoint.num_to_keep = 2;
   const lockstep::Result result = lockstep::DataParallelTrainer(estimate_pi, options).fit();
   const double pi = result.metrics["pi"].get<double>();
-  std::cout << "pi is about " << pi << " after " << result.metrics["training_iteration"] << " rounds on 4 workers; results in "
-            << result.path.string() << "\n";
+  std::cout << "pi is about " << pi << " after " << result.metrics["training_iteration"]
+            << " rounds on 4 workers; results in " << result.path.string() << "\n";
   return std::abs(pi - 3.14159) < 0.05 && result.checkpoint && result.checkpoint->to_dict()["round"] == 4 ? 0 : 1;
 }

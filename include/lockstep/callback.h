@@ -21,8 +21,9 @@ struct RunInfo {
   std::string trainer;
 };
 
-/// Hooks into a run, called in the driver, in the thread that called fit(), one at a time. Every body is empty by default.
-/// A callback that throws ends the run with an error that names it. Callbacks may take their time: workers go on meanwhile.
+/// Hooks into a run, called in the driver, in the thread that called fit(), one at a time. Every body is empty by
+/// default. A callback that throws ends the run with an error that names it. Callbacks may take their time: workers go
+/// on meanwhile.
 class Callback {
  public:
   virtual ~Callback() = default;

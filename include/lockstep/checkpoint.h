@@ -16,17 +16,18 @@ namespace lockstep {
 /// An array in a dict checkpoint: C order, little endian, named as in tensors.safetensors.
 struct Tensor {
   std::string name;
-  std::string dtype;                 ///< safetensors' word: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL
+  std::string dtype;  ///< safetensors' word: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;  ///< borrowed
 };
 
-/// What a training function saved: a directory, or (before it is reported, or with num_to_keep = 0) the same files in memory.
+/// What a training function saved: a directory, or (before it is reported, or with num_to_keep = 0) the same files in
+/// memory.
 ///
-/// A checkpoint made from plain values and arrays is the files data.json, tensors.safetensors and, from Python only, objects.pkl;
-/// C++ and Python read each other's. A Checkpoint is an immutable handle: copies are cheap and share the contents;
-/// any thread may use it. Reading from a broken or missing place throws StorageError; where there is a manifest, the hash
-/// of every file that is read is checked, once.
+/// A checkpoint made from plain values and arrays is the files data.json, tensors.safetensors and, from Python only,
+/// objects.pkl; C++ and Python read each other's. A Checkpoint is an immutable handle: copies are cheap and share the
+/// contents; any thread may use it. Reading from a broken or missing place throws StorageError; where there is a
+/// manifest, the hash of every file that is read is checked, once.
 class Checkpoint {
  public:
   /// A directory that exists; its files stay where they are.

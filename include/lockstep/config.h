@@ -16,9 +16,9 @@ class Callback;
 /// How many workers, and what each of them gets.
 struct ScalingConfig {
   int num_workers = 1;
-  bool use_gpu = false;                                 ///< one GPU a worker, unless resources_per_worker says more
+  bool use_gpu = false;                                  ///< one GPU a worker, unless resources_per_worker says more
   std::map<std::string, double> resources_per_worker{};  ///< "CPU", "GPU" or the user's own; never oversubscribed
-  std::string placement_strategy = "PACK";              ///< PACK, SPREAD, STRICT_PACK or STRICT_SPREAD
+  std::string placement_strategy = "PACK";               ///< PACK, SPREAD, STRICT_PACK or STRICT_SPREAD
 };
 
 /// How often a run may start again after a failure.
@@ -28,27 +28,27 @@ struct FailureConfig {
 
 /// Which checkpoints stay on disk.
 struct CheckpointConfig {
-  std::optional<int> num_to_keep{};     ///< nothing: all; 0: in memory only
-  std::string score_attribute{};        ///< empty: later is better
-  std::string score_order = "max";      ///< "max" or "min"
-  bool keep_all_ranks = false;          ///< merge the parts of all ranks (sharded models)
+  std::optional<int> num_to_keep{};  ///< nothing: all; 0: in memory only
+  std::string score_attribute{};     ///< empty: later is better
+  std::string score_order = "max";   ///< "max" or "min"
+  bool keep_all_ranks = false;       ///< merge the parts of all ranks (sharded models)
 };
 
 /// One run: its place on disk and its policies.
 struct RunConfig {
-  std::string name{};                   ///< empty: <Trainer>_<Y-m-d_H-M-S>
-  std::filesystem::path storage_path{}; ///< empty: ~/lockstep_results
+  std::string name{};                    ///< empty: <Trainer>_<Y-m-d_H-M-S>
+  std::filesystem::path storage_path{};  ///< empty: ~/lockstep_results
   FailureConfig failure{};
   CheckpointConfig checkpoint{};
-  std::vector<Callback*> callbacks{};   ///< borrowed for the length of fit()
-  int verbose = 1;                      ///< 0: silent
-  std::optional<std::chrono::duration<double>> hang_timeout{};        ///< no progress for so long is a hang
-  std::chrono::duration<double> heartbeat_timeout{10.0};              ///< no heartbeat for so long is a hang
+  std::vector<Callback*> callbacks{};                           ///< borrowed for the length of fit()
+  int verbose = 1;                                              ///< 0: silent
+  std::optional<std::chrono::duration<double>> hang_timeout{};  ///< no progress for so long is a hang
+  std::chrono::duration<double> heartbeat_timeout{10.0};        ///< no heartbeat for so long is a hang
 };
 
 /// All that a trainer takes besides its function.
 struct TrainerOptions {
-  Value config = Value::object();       ///< what Session::config() gives
+  Value config = Value::object();  ///< what Session::config() gives
   ScalingConfig scaling{};
   RunConfig run{};
   std::optional<Checkpoint> resume_from{};

@@ -40,16 +40,16 @@ class InternalError : public Error {
 
 /// What ended a worker.
 enum class FailureKind {
-  exception,     ///< the training function raised
-  exit,          ///< the process ended by itself before the function did
-  signal,        ///< killed by a signal (a native crash too)
-  out_of_memory, ///< killed by the kernel for want of memory
-  heartbeat,     ///< the process stopped beating its heart
-  hang,          ///< no progress within RunConfig::hang_timeout
-  node,          ///< the node's agent was lost
-  callback,      ///< a callback in the driver raised
-  storage,       ///< a checkpoint could not be written or committed
-  internal       ///< anything else; the message tells
+  exception,      ///< the training function raised
+  exit,           ///< the process ended by itself before the function did
+  signal,         ///< killed by a signal (a native crash too)
+  out_of_memory,  ///< killed by the kernel for want of memory
+  heartbeat,      ///< the process stopped beating its heart
+  hang,           ///< no progress within RunConfig::hang_timeout
+  node,           ///< the node's agent was lost
+  callback,       ///< a callback in the driver raised
+  storage,        ///< a checkpoint could not be written or committed
+  internal        ///< anything else; the message tells
 };
 
 /// "exception", "exit", ... as written to run.json.
@@ -60,8 +60,8 @@ FailureKind failure_kind(std::string_view word);
 /// One rank's failure, as it travels between processes and stands in run.json.
 struct Failure {
   FailureKind kind = FailureKind::internal;
-  int rank = -1;                       ///< -1: not of one rank
-  std::string node;                    ///< host name
+  int rank = -1;     ///< -1: not of one rank
+  std::string node;  ///< host name
   int attempt = 0;
   std::string message;                 ///< one line: what happened
   std::string type;                    ///< the exception's class name, where there was one

@@ -13,14 +13,14 @@ namespace lockstep {
 
 /// What a run came to. Everything in it can be read again from the run directory.
 struct Result {
-  std::filesystem::path path;                                 ///< the run directory
-  std::string state;                                          ///< finished, failed, interrupted, running, died
-  Value metrics = Value::object();                            ///< rank 0's last report, with the autofilled keys
+  std::filesystem::path path;       ///< the run directory
+  std::string state;                ///< finished, failed, interrupted, running, died
+  Value metrics = Value::object();  ///< rank 0's last report, with the autofilled keys
   Value config = Value::object();
-  std::optional<Checkpoint> checkpoint;                       ///< the latest
-  std::vector<std::pair<Checkpoint, Value>> best_checkpoints; ///< with their metrics: worst first, best last
-  std::vector<Failure> failures;                              ///< of all attempts
-  std::string error;                                          ///< empty unless the run failed
+  std::optional<Checkpoint> checkpoint;                        ///< the latest
+  std::vector<std::pair<Checkpoint, Value>> best_checkpoints;  ///< with their metrics: worst first, best last
+  std::vector<Failure> failures;                               ///< of all attempts
+  std::string error;                                           ///< empty unless the run failed
 
   std::optional<Checkpoint> best_checkpoint() const {
     return best_checkpoints.empty() ? checkpoint : std::optional(best_checkpoints.back().first);

@@ -10,8 +10,9 @@
 
 namespace lockstep {
 
-/// What a training function sees of the run: its place among the workers, its configuration, where to resume, and where to report.
-/// One per worker process, made by Lockstep. `report` may be called from one thread at a time; the rest from any thread.
+/// What a training function sees of the run: its place among the workers, its configuration, where to resume, and where
+/// to report. One per worker process, made by Lockstep. `report` may be called from one thread at a time; the rest from
+/// any thread.
 class Session {
  public:
   virtual ~Session() = default;
@@ -34,16 +35,17 @@ class Session {
   /// committed one (waits for its own to be durable).
   virtual std::optional<Checkpoint> checkpoint() = 0;
 
-  /// Hands metrics, and maybe a checkpoint, to the driver. Metrics go into a bounded queue and the call returns; it waits only
-  /// while that queue is full. A checkpoint's contents are copied before the call returns, and written by a thread.
-  /// Rank 0's metrics are the run's; without keep_all_ranks other ranks' checkpoints are dropped.
-  /// Throws ConfigError for a metric that is not plain, StorageError when an earlier checkpoint could not be written.
+  /// Hands metrics, and maybe a checkpoint, to the driver. Metrics go into a bounded queue and the call returns; it
+  /// waits only while that queue is full. A checkpoint's contents are copied before the call returns, and written by a
+  /// thread. Rank 0's metrics are the run's; without keep_all_ranks other ranks' checkpoints are dropped. Throws
+  /// ConfigError for a metric that is not plain, StorageError when an earlier checkpoint could not be written.
   virtual void report(const Value& metrics, const std::optional<Checkpoint>& checkpoint = std::nullopt) = 0;
 
   /// Waits until every rank has called it; throws TimeoutError naming the ranks that are missing.
   virtual void barrier(std::chrono::duration<double> timeout = std::chrono::minutes(30)) = 0;
   /// Gives every rank what rank 0 passed. Waits and fails as barrier() does.
-  virtual Bytes broadcast_from_rank_zero(Bytes bytes, std::chrono::duration<double> timeout = std::chrono::minutes(30)) = 0;
+  virtual Bytes broadcast_from_rank_zero(Bytes bytes,
+                                         std::chrono::duration<double> timeout = std::chrono::minutes(30)) = 0;
 
   /// True once the run is being stopped (Ctrl-C): return soon.
   virtual bool stopping() const = 0;

@@ -10,8 +10,8 @@ namespace lockstep {
 /// A training function: runs once on every worker.
 using TrainFunction = void (*)(Session&);
 
-/// First thing in main. In a worker process it runs the registered function and never returns; elsewhere it only remembers
-/// the arguments, which workers get as they are.
+/// First thing in main. In a worker process it runs the registered function and never returns; elsewhere it only
+/// remembers the arguments, which workers get as they are.
 void init(int argc, char** argv);
 
 /// Runs a registered function on many workers.
@@ -31,8 +31,8 @@ class DataParallelTrainer {
   /// StorageError when it could not run. One at a time per process.
   Result fit();
 
-  /// A trainer that goes on with the run at `path`: same directory, latest good checkpoint. fit() of a finished run returns
-  /// its result at once.
+  /// A trainer that goes on with the run at `path`: same directory, latest good checkpoint. fit() of a finished run
+  /// returns its result at once.
   static DataParallelTrainer restore(const std::filesystem::path& path, TrainFunction function);
   /// Whether `path` holds a run.
   static bool can_restore(const std::filesystem::path& path);
@@ -55,6 +55,6 @@ bool set_default_agent(const char* path);
 }  // namespace lockstep
 
 /// Makes a function known to worker processes. At namespace scope, in the file that defines the function.
-#define LOCKSTEP_TRAIN_FUNCTION(function)                              \
-  [[maybe_unused]] static const bool lockstep_registered_##function =  \
+#define LOCKSTEP_TRAIN_FUNCTION(function)                             \
+  [[maybe_unused]] static const bool lockstep_registered_##function = \
       ::lockstep::detail::register_function(#function, &(function))

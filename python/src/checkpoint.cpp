@@ -48,28 +48,33 @@ py::list tensors_of(const Checkpoint& checkpoint) {
 
 void bind_checkpoint(py::module_& module) {
   py::class_<TensorView>(module, "TensorView", py::buffer_protocol()).def_buffer([](TensorView& view) {
-    return py::buffer_info(const_cast<std::byte*>(view.bytes.data()), 1, py::format_descriptor<std::uint8_t>::format(), 1,
-                           {static_cast<py::ssize_t>(view.bytes.size())}, {py::ssize_t{1}}, /*readonly=*/true);
+    return py::buffer_info(const_cast<std::byte*>(view.bytes.data()), 1, py::format_descriptor<std::uint8_t>::format(),
+                           1, {static_cast<py::ssize_t>(view.bytes.size())}, {py::ssize_t{1}}, /*readonly=*/true);
   });
-  py::class_<DictParts>(module, "DictParts").def(py::init<std::string, py::sequence, py::object>(), py::arg("data"), py::arg("tensors"), py::arg("objects"));
+  py::class_<DictParts>(module, "DictParts")
+      .def(py::init<std::string, py::sequence, py::object>(), py::arg("data"), py::arg("tensors"), py::arg("objects"));
   py::class_<Checkpoint>(module, "Checkpoint")
       .def_static("from_directory", [](const std::string& path) { return Checkpoint::from_directory(path); })
-      .def_static("from_bytes", [](const py::bytes& data) {
-        const std::string_view view = data;
-        return Checkpoint::from_bytes({reinterpret_cast<const std::uint8_t*>(view.data()), view.size()});
-      })
-      .def_static("from_parts", [](const DictParts& parts) { return Checkpoint::from_files(store::to_files(parts.view())); })
-      .def_property_readonly("path", [](const Checkpoint& self) -> std::optional<std::string> {
-        const auto path = self.path();
-        return path ? std::optional(path->string()) : std::nullopt;
-      })
+      .def_static("from_bytes",
+                  [](const py::bytes& data) {
+                    const std::string_view view = data;
+                    return Checkpoint::from_bytes({reinterpret_cast<const std::uint8_t*>(view.data()), view.size()});
+                  })
+      .def_static("from_parts",
+                  [](const DictParts& parts) { return Checkpoint::from_files(store::to_files(parts.view())); })
+      .def_property_readonly("path",
+                             [](const Checkpoint& self) -> std::optional<std::string> {
+                               const auto path = self.path();
+                               return path ? std::optional(path->string()) : std::nullopt;
+                             })
       .def("files", &Checkpoint::files)
       .def("read", [](const Checkpoint& self, const std::string& file) { return to_python_bytes(self.read(file)); })
       .def("tensors", &tensors_of)
-      .def("metadata", [](const Checkpoint& self) -> py::object {
-        const auto metadata = self.metadata();
-        return metadata ? to_python(*metadata) : py::none();
-      })
+      .def("metadata",
+           [](const Checkpoint& self) -> py::object {
+             const auto metadata = self.metadata();
+             return metadata ? to_python(*metadata) : py::none();
+           })
       .def("verify", &Checkpoint::verify, py::call_guard<py::gil_scoped_release>())
       .def("to_bytes", [](const Checkpoint& self) { return to_python_bytes(self.to_bytes()); })
       .def("to_directory", [](const Checkpoint& self, const std::string& path) {

@@ -17,7 +17,8 @@ std::string module_name(const py::handle& object) {
   const std::string module = module_name(object), type = type_name(object);
   std::string message = path + " is a " + (module.empty() || module == "builtins" ? type : module + "." + type) + "; ";
   if (module.starts_with("torch") || module.starts_with("tensorflow") || module.starts_with("jax"))
-    message += module.starts_with("torch") ? "write .item() for one number, or .tolist() for several" : "write float(...) for one number, or .numpy() for several";
+    message += module.starts_with("torch") ? "write .item() for one number, or .tolist() for several"
+                                           : "write float(...) for one number, or .numpy() for several";
   else
     message += "report None, bool, int, float, str, list, dict, or numpy scalars and arrays";
   throw py::type_error(message);
@@ -28,7 +29,8 @@ Value convert(const py::handle& object, const std::string& path, int depth);
 std::string key_of(const py::handle& key, const std::string& path) {
   if (PyUnicode_Check(key.ptr())) return py::cast<std::string>(key);
   if (PyLong_Check(key.ptr()) && !PyBool_Check(key.ptr())) return py::str(key);
-  throw py::type_error(path + " has the key " + std::string(py::repr(key)) + " of type " + type_name(key) + "; use str keys");
+  throw py::type_error(path + " has the key " + std::string(py::repr(key)) + " of type " + type_name(key) +
+                       "; use str keys");
 }
 
 Value convert_int(const py::handle& object, const std::string& path) {
@@ -46,12 +48,14 @@ Value convert_int(const py::handle& object, const std::string& path) {
 Value convert_items(const py::handle& sequence, const std::string& path, int depth) {
   Value list = Value::array();
   std::size_t index = 0;
-  for (const py::handle item : sequence) list.push_back(convert(item, path + "[" + std::to_string(index++) + "]", depth));
+  for (const py::handle item : sequence)
+    list.push_back(convert(item, path + "[" + std::to_string(index++) + "]", depth));
   return list;
 }
 
 Value convert(const py::handle& object, const std::string& path, int depth) {
-  if (depth > kDeepest) throw py::type_error(path + " is nested more than " + std::to_string(kDeepest) + " deep, or contains itself");
+  if (depth > kDeepest)
+    throw py::type_error(path + " is nested more than " + std::to_string(kDeepest) + " deep, or contains itself");
   PyObject* const raw = object.ptr();
   if (raw == Py_None) return nullptr;
   if (PyBool_Check(raw)) return raw == Py_True;
@@ -63,7 +67,8 @@ Value convert(const py::handle& object, const std::string& path, int depth) {
     // One level's path is only spelled out where an error needs it: the common metrics have plain numbers.
     for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(object)) {
       std::string name = key_of(key, path);
-      if (PyFloat_Check(value.ptr())) dict.emplace(std::move(name), PyFloat_AS_DOUBLE(value.ptr()));
+      if (PyFloat_Check(value.ptr()))
+        dict.emplace(std::move(name), PyFloat_AS_DOUBLE(value.ptr()));
       else {
         Value converted = convert(value, path + "[\"" + name + "\"]", depth + 1);
         dict.emplace(std::move(name), std::move(converted));
@@ -94,14 +99,21 @@ py::object to_python(const Value& value) {
       for (const auto& item : value) list.append(to_python(item));
       return list;
     }
-    case Value::value_t::string: return py::str(value.get_ref<const std::string&>());
-    case Value::value_t::boolean: return py::bool_(value.get<bool>());
-    case Value::value_t::number_integer: return py::int_(value.get<std::int64_t>());
-    case Value::value_t::number_unsigned: return py::int_(value.get<std::uint64_t>());
-    case Value::value_t::number_float: return py::float_(value.get<double>());
-    case Value::value_t::binary: return to_python_bytes(value.get_binary());
+    case Value::value_t::string:
+      return py::str(value.get_ref<const std::string&>());
+    case Value::value_t::boolean:
+      return py::bool_(value.get<bool>());
+    case Value::value_t::number_integer:
+      return py::int_(value.get<std::int64_t>());
+    case Value::value_t::number_unsigned:
+      return py::int_(value.get<std::uint64_t>());
+    case Value::value_t::number_float:
+      return py::float_(value.get<double>());
+    case Value::value_t::binary:
+      return to_python_bytes(value.get_binary());
     case Value::value_t::null:
-    case Value::value_t::discarded: break;
+    case Value::value_t::discarded:
+      break;
   }
   return py::none();
 }

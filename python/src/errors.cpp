@@ -33,9 +33,10 @@ void translate(std::exception_ptr pointer) {
 
 void bind_errors(py::module_& module) {
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
-  types = new ErrorTypes{builtin(PyExc_ValueError), builtin(PyExc_OSError), builtin(PyExc_RuntimeError), builtin(PyExc_TimeoutError),
-                         builtin(PyExc_RuntimeError)};
-  module.def("set_error_types", [](py::object config, py::object storage, py::object engine, py::object timeout, py::object internal) {
+  types = new ErrorTypes{builtin(PyExc_ValueError), builtin(PyExc_OSError), builtin(PyExc_RuntimeError),
+                         builtin(PyExc_TimeoutError), builtin(PyExc_RuntimeError)};
+  module.def("set_error_types", [](py::object config, py::object storage, py::object engine, py::object timeout,
+                                   py::object internal) {
     *types = {std::move(config), std::move(storage), std::move(engine), std::move(timeout), std::move(internal)};
   });
   py::register_exception_translator(&translate);

@@ -39,7 +39,8 @@ void report(WorkerSession& session, const py::dict& metrics, const py::object& c
 }  // namespace
 
 void bind_session(py::module_& module) {
-  // The session lives until the process ends: a fork of the worker has none of its threads and must not try to join them.
+  // The session lives until the process ends: a fork of the worker has none of its threads and must not try to join
+  // them.
   py::class_<WorkerSession, std::unique_ptr<WorkerSession, py::nodelete>>(module, "WorkerSession")
       .def(py::init([](int fd) {
         const py::gil_scoped_release unlocked;
@@ -50,24 +51,27 @@ void bind_session(py::module_& module) {
       .def("start", &WorkerSession::start, py::call_guard<py::gil_scoped_release>())
       .def("report", &report, py::arg("metrics"), py::arg("checkpoint"))
       .def("checkpoint", &WorkerSession::checkpoint, py::call_guard<py::gil_scoped_release>())
-      .def("meet", [](WorkerSession& session, const py::bytes& value, double timeout) {
-        Bytes bytes = to_bytes(value);
-        {
-          const py::gil_scoped_release unlocked;
-          bytes = session.broadcast_from_rank_zero(std::move(bytes), std::chrono::duration<double>(timeout));
-        }
-        return to_python_bytes(bytes);
-      })
-      .def("finish", [](WorkerSession& session, const py::bytes& value) {
-        Bytes bytes = to_bytes(value);
-        const py::gil_scoped_release unlocked;
-        session.finish(std::move(bytes));
-      })
-      .def("fail", [](WorkerSession& session, const py::dict& failure) {
-        Value plain = to_value(failure, "failure");
-        const py::gil_scoped_release unlocked;
-        session.fail(failure_from_value(plain));
-      })
+      .def("meet",
+           [](WorkerSession& session, const py::bytes& value, double timeout) {
+             Bytes bytes = to_bytes(value);
+             {
+               const py::gil_scoped_release unlocked;
+               bytes = session.broadcast_from_rank_zero(std::move(bytes), std::chrono::duration<double>(timeout));
+             }
+             return to_python_bytes(bytes);
+           })
+      .def("finish",
+           [](WorkerSession& session, const py::bytes& value) {
+             Bytes bytes = to_bytes(value);
+             const py::gil_scoped_release unlocked;
+             session.finish(std::move(bytes));
+           })
+      .def("fail",
+           [](WorkerSession& session, const py::dict& failure) {
+             Value plain = to_value(failure, "failure");
+             const py::gil_scoped_release unlocked;
+             session.fail(failure_from_value(plain));
+           })
       .def_property_readonly("stopping", &WorkerSession::stopping)
       .def("set_stopping", &WorkerSession::set_stopping);
   module.def("install_native_stacks", &worker::install_native_stacks);

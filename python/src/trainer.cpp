@@ -22,7 +22,8 @@ py::list failures_of(const std::vector<Failure>& failures) {
 class PythonCallback : public Callback {
  public:
   explicit PythonCallback(py::object object)
-      : object_(std::move(object)), name_(py::str(object_.attr("name"))),
+      : object_(std::move(object)),
+        name_(py::str(object_.attr("name"))),
         wants_all_ranks_(py::cast<bool>(object_.attr("wants_all_ranks")())) {}
 
   std::string name() const override { return name_; }
@@ -91,7 +92,8 @@ RunConfig run_config_of(const py::dict& dict) {
   run.storage_path = optional_of<std::string>(dict, "storage_path").value_or("");
   run.verbose = py::cast<int>(dict["verbose"]);
   run.failure.max_failures = py::cast<int>(dict["max_failures"]);
-  if (const auto hang = optional_of<double>(dict, "hang_timeout")) run.hang_timeout = std::chrono::duration<double>(*hang);
+  if (const auto hang = optional_of<double>(dict, "hang_timeout"))
+    run.hang_timeout = std::chrono::duration<double>(*hang);
   run.heartbeat_timeout = std::chrono::duration<double>(py::cast<double>(dict["heartbeat_timeout"]));
   const auto checkpoint = py::cast<py::dict>(dict["checkpoint"]);
   run.checkpoint.num_to_keep = optional_of<int>(checkpoint, "num_to_keep");
@@ -108,7 +110,9 @@ driver::RunPlan plan_of(const py::dict& options, const py::bytes& payload) {
   const auto scaling = py::cast<py::dict>(options["scaling"]);
   plan.options.scaling.num_workers = py::cast<int>(scaling["num_workers"]);
   plan.options.scaling.use_gpu = py::cast<bool>(scaling["use_gpu"]);
-  plan.options.scaling.resources_per_worker = optional_of<std::map<std::string, double>>(scaling, "resources_per_worker").value_or(std::map<std::string, double>{});
+  plan.options.scaling.resources_per_worker =
+      optional_of<std::map<std::string, double>>(scaling, "resources_per_worker")
+          .value_or(std::map<std::string, double>{});
   plan.options.scaling.placement_strategy = py::cast<std::string>(scaling["placement_strategy"]);
   plan.options.run = run_config_of(py::cast<py::dict>(options["run"]));
   plan.program.program = py::cast<std::vector<std::string>>(options["argv"]);
@@ -132,18 +136,21 @@ void bind_trainer(py::module_& module) {
       .def_property_readonly("metrics", [](const Result& self) { return to_python(self.metrics); })
       .def_property_readonly("config", [](const Result& self) { return to_python(self.config); })
       .def_readonly("checkpoint", &Result::checkpoint)
-      .def_property_readonly("best_checkpoints", [](const Result& self) {
-        py::list list;
-        for (const auto& [checkpoint, metrics] : self.best_checkpoints) list.append(py::make_tuple(checkpoint, to_python(metrics)));
-        return list;
-      })
+      .def_property_readonly("best_checkpoints",
+                             [](const Result& self) {
+                               py::list list;
+                               for (const auto& [checkpoint, metrics] : self.best_checkpoints)
+                                 list.append(py::make_tuple(checkpoint, to_python(metrics)));
+                               return list;
+                             })
       .def_property_readonly("failures", [](const Result& self) { return failures_of(self.failures); });
 
   module.def("read_run", [](const std::string& path) { return Result::from_path(path); });
   module.def("can_restore", [](const std::string& path) { return train::can_restore(path); });
   module.def("check_run_name", [](const std::string& name) { check_run_name(name); });
   module.def("node_resources", &sys::node_resources);
-  module.def("run", [](const py::dict& options, const py::bytes& payload, const py::list& callbacks, const py::object& resume_from, bool handle_signals) {
+  module.def("run", [](const py::dict& options, const py::bytes& payload, const py::list& callbacks,
+                       const py::object& resume_from, bool handle_signals) {
     driver::RunPlan plan = plan_of(options, payload);
     plan.handle_signals = handle_signals;
     if (!resume_from.is_none()) plan.options.resume_from = py::cast<Checkpoint>(resume_from);

@@ -2,8 +2,8 @@
 
 #include <charconv>
 #include <cmath>
-#include <lockstep/error.h>
 #include <limits>
+#include <lockstep/error.h>
 
 namespace lockstep {
 namespace {
@@ -50,7 +50,10 @@ std::string with_marked_floats(std::string_view text) {
       in_string = true;
     } else {
       const auto word_at = [&](std::string_view word) { return text.substr(i, word.size()) == word; };
-      std::string_view word = word_at("NaN") ? "NaN" : word_at("Infinity") ? "Infinity" : word_at("-Infinity") ? "-Infinity" : "";
+      std::string_view word = word_at("NaN")         ? "NaN"
+                              : word_at("Infinity")  ? "Infinity"
+                              : word_at("-Infinity") ? "-Infinity"
+                                                     : "";
       if (!word.empty()) {
         out.append("\"\\u0001").append(word).append("\"");
         i += word.size() - 1;
@@ -67,9 +70,12 @@ void restore_floats(Value& value) {
     for (auto& item : value) restore_floats(item);
   } else if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
-    if (text == kNan) value = std::numeric_limits<double>::quiet_NaN();
-    else if (text == kInfinity) value = std::numeric_limits<double>::infinity();
-    else if (text == kMinusInfinity) value = -std::numeric_limits<double>::infinity();
+    if (text == kNan)
+      value = std::numeric_limits<double>::quiet_NaN();
+    else if (text == kInfinity)
+      value = std::numeric_limits<double>::infinity();
+    else if (text == kMinusInfinity)
+      value = -std::numeric_limits<double>::infinity();
   }
 }
 
@@ -123,14 +129,28 @@ void append_json(std::string& out, const Value& value) {
       out += ']';
       return;
     }
-    case Value::value_t::string: append_json_string(out, value.get_ref<const std::string&>()); return;
-    case Value::value_t::boolean: out += value.get<bool>() ? "true" : "false"; return;
-    case Value::value_t::number_integer: out += std::to_string(value.get<std::int64_t>()); return;
-    case Value::value_t::number_unsigned: out += std::to_string(value.get<std::uint64_t>()); return;
-    case Value::value_t::number_float: append_json_number(out, value.get<double>()); return;
-    case Value::value_t::binary: append_json(out, Value(static_cast<const Bytes&>(value.get_binary()))); return;
+    case Value::value_t::string:
+      append_json_string(out, value.get_ref<const std::string&>());
+      return;
+    case Value::value_t::boolean:
+      out += value.get<bool>() ? "true" : "false";
+      return;
+    case Value::value_t::number_integer:
+      out += std::to_string(value.get<std::int64_t>());
+      return;
+    case Value::value_t::number_unsigned:
+      out += std::to_string(value.get<std::uint64_t>());
+      return;
+    case Value::value_t::number_float:
+      append_json_number(out, value.get<double>());
+      return;
+    case Value::value_t::binary:
+      append_json(out, Value(static_cast<const Bytes&>(value.get_binary())));
+      return;
     case Value::value_t::null:
-    case Value::value_t::discarded: out += "null"; return;
+    case Value::value_t::discarded:
+      out += "null";
+      return;
   }
 }
 

@@ -12,7 +12,8 @@ namespace {
 constexpr std::size_t kReadSize = 256 << 10;
 
 [[noreturn]] void lost(const char* what) {
-  throw EngineError(std::string("[driver] the agent is gone (") + what + "); its own message, if any, is on standard error");
+  throw EngineError(std::string("[driver] the agent is gone (") + what +
+                    "); its own message, if any, is on standard error");
 }
 
 }  // namespace

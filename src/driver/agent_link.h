@@ -19,7 +19,8 @@ class AgentLink {
     send_bytes(wire::encode(message));
   }
 
-  /// The next message: of what was read before, else of one read that does not wait. Nothing when that holds no whole message.
+  /// The next message: of what was read before, else of one read that does not wait. Nothing when that holds no whole
+  /// message.
   std::optional<wire::AgentToDriver> receive();
 
  private:

@@ -33,7 +33,8 @@ std::vector<store::Part> to_store(const std::vector<Part>& parts) {
 
 }  // namespace
 
-CheckpointKeeper::CheckpointKeeper(store::RunDirectory& directory, CheckpointConfig config, std::function<void(const std::string&)> warn)
+CheckpointKeeper::CheckpointKeeper(store::RunDirectory& directory, CheckpointConfig config,
+                                   std::function<void(const std::string&)> warn)
     : directory_(directory), config_(std::move(config)), warn_(std::move(warn)) {}
 
 void CheckpointKeeper::load() {
@@ -75,7 +76,8 @@ CheckpointKeeper::Committed CheckpointKeeper::commit(const Commit& commit, int a
   const int seq = next_seq_;
   const auto score = score_of(metrics, commit.parts);
   metrics.erase("config");
-  Checkpoint checkpoint = in_memory() ? memory_checkpoint(commit) : disk_checkpoint(commit, seq, attempt, world_size, metrics);
+  Checkpoint checkpoint =
+      in_memory() ? memory_checkpoint(commit) : disk_checkpoint(commit, seq, attempt, world_size, metrics);
   next_seq_ = seq + 1;
   if (in_memory()) kept_.clear();
   kept_.push_back({seq, score, std::move(metrics), checkpoint});
@@ -84,11 +86,13 @@ CheckpointKeeper::Committed CheckpointKeeper::commit(const Commit& commit, int a
 
 Checkpoint CheckpointKeeper::memory_checkpoint(const Commit& commit) const {
   std::vector<std::pair<std::string, Bytes>> files;
-  for (const Part& part : commit.parts) files.insert(files.end(), part.written.contents.begin(), part.written.contents.end());
+  for (const Part& part : commit.parts)
+    files.insert(files.end(), part.written.contents.begin(), part.written.contents.end());
   return Checkpoint::from_files(std::move(files));
 }
 
-Checkpoint CheckpointKeeper::disk_checkpoint(const Commit& commit, int seq, int attempt, int world_size, const Value& metrics) const {
+Checkpoint CheckpointKeeper::disk_checkpoint(const Commit& commit, int seq, int attempt, int world_size,
+                                             const Value& metrics) const {
   store::Manifest manifest;
   manifest.seq = seq;
   manifest.attempt = attempt;

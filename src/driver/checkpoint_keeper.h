@@ -21,7 +21,8 @@ namespace lockstep::driver {
 class CheckpointKeeper {
  public:
   /// `warn` hears of checkpoints that are broken.
-  CheckpointKeeper(store::RunDirectory& directory, CheckpointConfig config, std::function<void(const std::string&)> warn);
+  CheckpointKeeper(store::RunDirectory& directory, CheckpointConfig config,
+                   std::function<void(const std::string&)> warn);
 
   /// Takes over what an earlier driver of this run committed.
   void load();
@@ -32,7 +33,8 @@ class CheckpointKeeper {
     Checkpoint checkpoint;
     int seq;
   };
-  /// Makes the parts one committed checkpoint. Throws StorageError; then the partial files stay for the next begin_attempt().
+  /// Makes the parts one committed checkpoint. Throws StorageError; then the partial files stay for the next
+  /// begin_attempt().
   Committed commit(const Commit& commit, int attempt, int world_size, Value metrics);
 
   /// Deletes what need not be kept. Apart from commit(): nobody need wait for it.

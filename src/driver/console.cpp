@@ -24,9 +24,12 @@ std::string short_number(double number) {
 }
 
 void append_metric(std::string& out, const std::string& key, const Value& value) {
-  if (value.is_number_float()) out += "  " + key + "=" + short_number(value.get<double>());
-  else if (value.is_number() || value.is_boolean()) out += "  " + key + "=" + value.dump();
-  else if (value.is_string() && value.get_ref<const std::string&>().size() <= 24) out += "  " + key + "=" + value.get<std::string>();
+  if (value.is_number_float())
+    out += "  " + key + "=" + short_number(value.get<double>());
+  else if (value.is_number() || value.is_boolean())
+    out += "  " + key + "=" + value.dump();
+  else if (value.is_string() && value.get_ref<const std::string&>().size() <= 24)
+    out += "  " + key + "=" + value.get<std::string>();
 }
 
 }  // namespace
@@ -77,7 +80,8 @@ void Console::output(int rank, std::string_view text) {
   if (verbose_ == 0) return;
   std::string& rest = unfinished_[rank];
   rest += text;
-  const std::string prefix = colour_ ? "\x1b[2m[rank " + std::to_string(rank) + "]\x1b[0m " : "[rank " + std::to_string(rank) + "] ";
+  const std::string prefix =
+      colour_ ? "\x1b[2m[rank " + std::to_string(rank) + "]\x1b[0m " : "[rank " + std::to_string(rank) + "] ";
   std::string shown;
   std::size_t begin = 0;
   for (std::size_t end; (end = rest.find('\n', begin)) != std::string::npos; begin = end + 1)
@@ -129,8 +133,10 @@ void Console::progress(long iteration, const Value& metrics, Instant now, Second
 void Console::finish() {
   for (auto& [rank, rest] : unfinished_)
     if (!rest.empty()) output(rank, "\n");
-  if (terminal_ && progress_drawn_) draw_progress(true);
-  else if (progress_new_ && verbose_ > 0) draw_progress(true);
+  if (terminal_ && progress_drawn_)
+    draw_progress(true);
+  else if (progress_new_ && verbose_ > 0)
+    draw_progress(true);
   progress_.clear();
   progress_new_ = progress_drawn_ = false;
 }

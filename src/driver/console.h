@@ -10,9 +10,9 @@
 
 namespace lockstep::driver {
 
-/// What a run shows while it goes on: lines and one progress line on standard error, redrawn in place on a terminal and written
-/// now and then elsewhere; what workers print goes to standard output with the rank in front. Silent with verbose = 0.
-/// Used by the driver's thread alone.
+/// What a run shows while it goes on: lines and one progress line on standard error, redrawn in place on a terminal and
+/// written now and then elsewhere; what workers print goes to standard output with the rank in front. Silent with
+/// verbose = 0. Used by the driver's thread alone.
 class Console {
  public:
   /// `terminal`: standard error is one. `width`: its columns.

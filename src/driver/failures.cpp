@@ -10,7 +10,8 @@ namespace lockstep::driver {
 namespace {
 
 bool is_crash(int signal) {
-  return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGABRT || signal == SIGTRAP;
+  return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGABRT ||
+         signal == SIGTRAP;
 }
 
 std::string signal_name(int signal) {
@@ -26,14 +27,17 @@ Failure failure_of_exit(const WorkerExited& exited) {
   failure.attempt = exited.attempt;
   if (exited.out_of_memory) {
     failure.kind = FailureKind::out_of_memory;
-    failure.message = "the kernel killed the worker for want of memory; use fewer workers, smaller batches, or a machine with more memory";
+    failure.message =
+        "the kernel killed the worker for want of memory; use fewer workers, smaller batches, or a machine with more "
+        "memory";
   } else if (exited.signal != 0) {
     failure.kind = FailureKind::signal;
     failure.message = is_crash(exited.signal) ? "the worker crashed natively with " + signal_name(exited.signal)
                                               : "the worker was killed by " + signal_name(exited.signal);
   } else {
     failure.kind = FailureKind::exit;
-    failure.message = "the worker ended with exit code " + std::to_string(exited.code) + " before its function returned";
+    failure.message =
+        "the worker ended with exit code " + std::to_string(exited.code) + " before its function returned";
   }
   return failure;
 }
@@ -47,8 +51,9 @@ Failure failure_of_hang(const RunState& state, int rank, Instant now) {
   failure.traceback = silent.stacks;
   const bool dead_heart = state.hang_kind == FailureKind::heartbeat;
   const Seconds quiet = now - (dead_heart ? silent.last_heartbeat : silent.last_progress);
-  failure.message = dead_heart ? "no heartbeat for " + human_duration(quiet.count()) + ": the process is stopped or frozen"
-                               : "no progress for " + human_duration(quiet.count()) + " (hang_timeout)";
+  failure.message = dead_heart
+                        ? "no heartbeat for " + human_duration(quiet.count()) + ": the process is stopped or frozen"
+                        : "no progress for " + human_duration(quiet.count()) + " (hang_timeout)";
   return failure;
 }
 

@@ -15,7 +15,8 @@ Failure failure_of_exit(const WorkerExited& exited);
 /// The failure of a rank that went silent.
 Failure failure_of_hang(const RunState& state, int rank, Instant now);
 
-/// The run's error as people read it: the first failing rank first with its traceback and last lines, the others grouped.
+/// The run's error as people read it: the first failing rank first with its traceback and last lines, the others
+/// grouped.
 std::string describe(const std::vector<Failure>& failures);
 
 }  // namespace lockstep::driver

@@ -8,7 +8,8 @@ namespace lockstep::driver {
 namespace {
 
 constexpr Seconds kFlushEvery{0.2};
-/// Reports of one rank that may wait for other ranks'; beyond it the others count as missing, so that memory stays bounded.
+/// Reports of one rank that may wait for other ranks'; beyond it the others count as missing, so that memory stays
+/// bounded.
 constexpr std::size_t kMostGathered = 10'000;
 /// A checkpoint whose commit never comes (its rank died) must not keep its metrics for ever.
 constexpr std::size_t kMostPending = 1'000;
@@ -16,8 +17,11 @@ constexpr std::size_t kMostPending = 1'000;
 }  // namespace
 
 Recorder::Recorder(const RunPlan& plan, metrics::RunConstants constants, Console& console)
-    : callbacks_(plan.options.run.callbacks), autofill_(std::move(constants)), sinks_(metrics::default_sinks(plan.directory())),
-      console_(console), config_(plan.options.config) {
+    : callbacks_(plan.options.run.callbacks),
+      autofill_(std::move(constants)),
+      sinks_(metrics::default_sinks(plan.directory())),
+      console_(console),
+      config_(plan.options.config) {
   all_ranks_wanted_ = std::ranges::any_of(callbacks_, &Callback::wants_all_ranks);
 }
 
@@ -43,7 +47,9 @@ void Recorder::begin_attempt(int world_size, metrics::Progress from) {
   finished_.assign(static_cast<std::size_t>(world_size), false);
 }
 
-void Recorder::function_started(metrics::RankZero rank_zero) { autofill_.function_started(std::move(rank_zero), now()); }
+void Recorder::function_started(metrics::RankZero rank_zero) {
+  autofill_.function_started(std::move(rank_zero), now());
+}
 
 void Recorder::deliver(int rank, const std::vector<wire::Report>& reports) {
   for (const wire::Report& report : reports) {

@@ -18,12 +18,12 @@ namespace lockstep::driver {
 /// A callback raised; the message names it.
 class CallbackError : public Error {
  public:
-  CallbackError(std::string callback, std::string hook, const std::string& what)
+  CallbackError(const std::string& callback, const std::string& hook, const std::string& what)
       : Error("[callback] " + callback + "." + hook + " raised: " + what) {}
 };
 
-/// Where reports go: rank 0's, filled up, to the files, the callbacks and the console; every rank's to callbacks that ask.
-/// Used by the driver's thread alone.
+/// Where reports go: rank 0's, filled up, to the files, the callbacks and the console; every rank's to callbacks that
+/// ask. Used by the driver's thread alone.
 class Recorder {
  public:
   Recorder(const RunPlan& plan, metrics::RunConstants constants, Console& console);
@@ -65,8 +65,8 @@ class Recorder {
   Console& console_;
   Instant started_{};
   Value config_;
-  std::map<int, Value> metrics_;                    ///< by report, of those with a checkpoint not committed yet
-  std::vector<std::deque<Value>> gathered_;         ///< by rank, reports that wait for other ranks'
+  std::map<int, Value> metrics_;             ///< by report, of those with a checkpoint not committed yet
+  std::vector<std::deque<Value>> gathered_;  ///< by rank, reports that wait for other ranks'
   std::vector<bool> finished_;
   std::optional<Instant> flush_due_;
 };

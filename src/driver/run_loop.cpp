@@ -65,7 +65,9 @@ class CannotStart : public EngineError {
 class RunLoop {
  public:
   RunLoop(const RunPlan& plan, int agent)
-      : plan_(plan), console_(Console::for_stderr(plan.options.run.verbose)), agent_(agent),
+      : plan_(plan),
+        console_(Console::for_stderr(plan.options.run.verbose)),
+        agent_(agent),
         directory_(plan.directory(), sys::files()),
         keeper_(directory_, plan.options.run.checkpoint, [this](const std::string& text) { console_.warning(text); }) {
     state_.policy = policy_of(plan.options);
@@ -112,7 +114,8 @@ class RunLoop {
     if (!plan_.function_pkl.empty()) directory_.write_file("function.pkl", plan_.function_pkl);
     save_record();
 
-    metrics::RunConstants constants{record_.trial_id, record_.experiment_id, "0", plan_.options.config, metrics::detailed_metrics_wanted()};
+    metrics::RunConstants constants{record_.trial_id, record_.experiment_id, "0", plan_.options.config,
+                                    metrics::detailed_metrics_wanted()};
     recorder_.emplace(plan_, std::move(constants), console_);
     logs_.emplace(directory_.logs(), plan_.options.scaling.num_workers);
     console_.line("lockstep: run " + in_quotes(record_.name) + " in " + directory_.path().string());
@@ -121,7 +124,8 @@ class RunLoop {
   }
 
   RunInfo info() const {
-    return {record_.name, directory_.path(), record_.trial_id, record_.experiment_id, plan_.options.config, plan_.options.scaling.num_workers,
+    return {record_.name,          directory_.path(),    record_.trial_id,
+            record_.experiment_id, plan_.options.config, plan_.options.scaling.num_workers,
             plan_.trainer};
   }
 
@@ -149,11 +153,11 @@ class RunLoop {
   void handle(Event event) {
     auto [next, actions] = step(std::move(state_), std::move(event), now());
     state_ = std::move(next);
-    for (Action& action : actions)
-      std::visit([&](auto& each) { guarded([&] { act(each); }); }, action);
+    for (Action& action : actions) std::visit([&](auto& each) { guarded([&] { act(each); }); }, action);
   }
 
-  /// What goes wrong in the driver itself is an event too: callbacks end the run, a refusing disk is a failure like any other.
+  /// What goes wrong in the driver itself is an event too: callbacks end the run, a refusing disk is a failure like any
+  /// other.
   template <class Body>
   void guarded(Body&& body) {
     Failure failure;
@@ -178,7 +182,8 @@ class RunLoop {
     int timeout = -1;
     if (deadline) timeout = static_cast<int>(std::max(0.0, std::ceil(Seconds(*deadline - now()).count() * 1000)));
     std::array<pollfd, 2> fds{{{agent_.fd(), POLLIN, 0}, {signals_ ? signals_->fd() : -1, POLLIN, 0}}};
-    if (poll(fds.data(), fds.size(), timeout) < 0 && errno != EINTR) throw EngineError("[driver] poll: " + std::string(strerror(errno)));
+    if (poll(fds.data(), fds.size(), timeout) < 0 && errno != EINTR)
+      throw EngineError("[driver] poll: " + std::string(strerror(errno)));
     if (fds[1].revents != 0) take_signals();
     if (fds[0].revents != 0) receive();
     const Instant time = now();
@@ -239,7 +244,8 @@ class RunLoop {
   void on(wire::AttemptEnded& m) { events_.push_back(AttemptEnded{m.attempt}); }
 
   void on(wire::FromWorker& m) {
-    if (m.attempt != state_.attempt) return log_debug("a message of attempt " + std::to_string(m.attempt) + " is refused");
+    if (m.attempt != state_.attempt)
+      return log_debug("a message of attempt " + std::to_string(m.attempt) + " is refused");
     auto message = wire::decode<wire::WorkerToDriver>(m.message);
     std::visit([&](auto& each) { from_worker(m.attempt, m.rank, each); }, message);
   }
@@ -248,10 +254,18 @@ class RunLoop {
     console_.line("lockstep: rank " + std::to_string(rank) + " running (pid " + std::to_string(m.pid) + ")");
     events_.push_back(WorkerRuns{attempt, rank, m.pid});
   }
-  void from_worker(int attempt, int rank, wire::Reports& m) { events_.push_back(Reported{attempt, rank, std::move(m.reports)}); }
-  void from_worker(int attempt, int rank, wire::CheckpointWritten& m) { events_.push_back(PartWritten{attempt, rank, std::move(m)}); }
-  void from_worker(int attempt, int rank, wire::Heartbeat& m) { events_.push_back(HeartBeat{attempt, rank, m.progress}); }
-  void from_worker(int attempt, int rank, wire::MeetingEntered& m) { events_.push_back(MeetingEntered{attempt, rank, std::move(m)}); }
+  void from_worker(int attempt, int rank, wire::Reports& m) {
+    events_.push_back(Reported{attempt, rank, std::move(m.reports)});
+  }
+  void from_worker(int attempt, int rank, wire::CheckpointWritten& m) {
+    events_.push_back(PartWritten{attempt, rank, std::move(m)});
+  }
+  void from_worker(int attempt, int rank, wire::Heartbeat& m) {
+    events_.push_back(HeartBeat{attempt, rank, m.progress});
+  }
+  void from_worker(int attempt, int rank, wire::MeetingEntered& m) {
+    events_.push_back(MeetingEntered{attempt, rank, std::move(m)});
+  }
   void from_worker(int attempt, int rank, wire::WorkerFinished&) {
     console_.line("lockstep: rank " + std::to_string(rank) + " finished");
     finished_.push_back(rank);
@@ -269,7 +283,8 @@ class RunLoop {
     keeper_.begin_attempt();
     const std::optional<Checkpoint> resume = keeper_.latest() ? keeper_.latest() : plan_.options.resume_from;
     const Value& metrics = keeper_.latest_metrics();
-    const metrics::Progress from{metrics.value("training_iteration", 0L), time_before_ + Seconds(now() - started_).count()};
+    const metrics::Progress from{metrics.value("training_iteration", 0L),
+                                 time_before_ + Seconds(now() - started_).count()};
     recorder_->begin_attempt(state_.policy.world_size, from);
     unreported_ = state_.policy.world_size;
     wire::StartAttempt start;
@@ -300,7 +315,8 @@ class RunLoop {
     begin.first_seq = keeper_.next_seq();
     begin.heartbeat_interval = std::min(1.0, state_.policy.heartbeat_timeout.count() / 4);
     if (!keeper_.in_memory()) begin.storage = directory_.path();
-    if (resume && resume->path()) begin.checkpoint = *resume->path();
+    if (resume && resume->path())
+      begin.checkpoint = *resume->path();
     else if (resume)
       for (const auto& name : resume->files()) begin.checkpoint_files.emplace_back(name, resume->read(name));
     return wire::to_value(begin);
@@ -316,7 +332,9 @@ class RunLoop {
     return begin;
   }
 
-  void act(StopWorkers& action) { agent_.send(wire::StopAttempt{action.attempt, action.interrupt, action.grace.count()}); }
+  void act(StopWorkers& action) {
+    agent_.send(wire::StopAttempt{action.attempt, action.interrupt, action.grace.count()});
+  }
   void act(TakeStacks& action) { agent_.send(wire::DumpStacks{action.attempt, action.timeout.count()}); }
 
   void act(SaveStacks& action) {
@@ -332,7 +350,8 @@ class RunLoop {
     recorder_->deliver(action.rank, action.reports);
     // Once every rank has reported, all have read what they resumed from, and retention may delete it.
     if (unreported_ > 0) {
-      unreported_ = static_cast<int>(std::ranges::count_if(state_.ranks, [](const RankState& r) { return r.reports == 0 && !r.finished; }));
+      unreported_ = static_cast<int>(
+          std::ranges::count_if(state_.ranks, [](const RankState& r) { return r.reports == 0 && !r.finished; }));
       if (unreported_ == 0) keeper_.release_resumed();
     }
     if (!save_due_) save_due_ = now() + 1s;
@@ -344,7 +363,8 @@ class RunLoop {
   }
 
   void act(Commit& action) {
-    const auto committed = keeper_.commit(action, state_.attempt, state_.policy.world_size, recorder_->take_metrics(action.report));
+    const auto committed =
+        keeper_.commit(action, state_.attempt, state_.policy.world_size, recorder_->take_metrics(action.report));
     const auto path = committed.checkpoint.path();
     const wire::CheckpointCommitted done{action.report, committed.seq, path ? path->string() : std::string()};
     agent_.send(wire::ToWorker{state_.attempt, -1, wire::encode(done)});
@@ -352,10 +372,13 @@ class RunLoop {
     recorder_->flush();
     save_record();
     const Value metrics = keeper_.latest_metrics();
-    recorder_->call("on_checkpoint", [&](Callback& callback) { callback.on_checkpoint(committed.checkpoint, metrics); });
+    recorder_->call("on_checkpoint",
+                    [&](Callback& callback) { callback.on_checkpoint(committed.checkpoint, metrics); });
   }
 
-  void act(ReleaseMeeting& action) { agent_.send(wire::ToWorker{state_.attempt, action.rank, wire::encode(action.done)}); }
+  void act(ReleaseMeeting& action) {
+    agent_.send(wire::ToWorker{state_.attempt, action.rank, wire::encode(action.done)});
+  }
 
   void act(AnnounceRunning& action) {
     recorder_->call("on_attempt_started", [&](Callback& callback) { callback.on_attempt_started(action.attempt); });
@@ -368,9 +391,10 @@ class RunLoop {
       if (failure.rank >= 0 && failure.log_lines.empty()) failure.log_lines = logs_->last_lines(failure.rank);
       record_.failures.push_back(failure);
     }
-    console_.warning("attempt " + std::to_string(action.failures.front().attempt) + " failed: " + describe(action.failures) +
-                     (action.again ? "; starting again" : ""));
-    recorder_->call("on_attempt_failed", [&](Callback& callback) { callback.on_attempt_failed(action.failures, action.again); });
+    console_.warning("attempt " + std::to_string(action.failures.front().attempt) +
+                     " failed: " + describe(action.failures) + (action.again ? "; starting again" : ""));
+    recorder_->call("on_attempt_failed",
+                    [&](Callback& callback) { callback.on_attempt_failed(action.failures, action.again); });
     save_record();
   }
 
@@ -383,7 +407,9 @@ class RunLoop {
   RunOutcome close() {
     release_finished();
     Result result;
-    record_.state = end_->outcome == Outcome::finished ? "finished" : end_->outcome == Outcome::failed ? "failed" : "interrupted";
+    record_.state = end_->outcome == Outcome::finished ? "finished"
+                    : end_->outcome == Outcome::failed ? "failed"
+                                                       : "interrupted";
     record_.finished = unix_seconds(wall_now());
     if (end_->outcome == Outcome::failed) {
       // The record holds them with the rank's last lines; a driver's own failure is not in it yet.

@@ -13,17 +13,17 @@ namespace lockstep::driver {
 /// Everything that a run needs, decided before anything starts.
 struct RunPlan {
   std::string trainer = "DataParallelTrainer";
-  TrainerOptions options;                    ///< checked; run.name and run.storage_path filled in
-  bool restore = false;                      ///< go on in the directory that is there
-  wire::Configure program;                   ///< how workers come into being
-  Bytes payload;                             ///< what every worker gets: the pickled function and its configuration
-  Bytes function_pkl;                        ///< kept in the run directory for restore(); may be empty
-  std::string function;                      ///< registered name of a C++ function; empty in Python
+  TrainerOptions options;   ///< checked; run.name and run.storage_path filled in
+  bool restore = false;     ///< go on in the directory that is there
+  wire::Configure program;  ///< how workers come into being
+  Bytes payload;            ///< what every worker gets: the pickled function and its configuration
+  Bytes function_pkl;       ///< kept in the run directory for restore(); may be empty
+  std::string function;     ///< registered name of a C++ function; empty in Python
   std::vector<std::string> python_path;
   std::vector<std::map<std::string, std::string>> rank_env;  ///< by rank: added to program.env
-  Value extra;                               ///< for backends
-  std::vector<std::string> notes;            ///< lines to show at the start
-  bool handle_signals = false;               ///< Ctrl-C and SIGTERM end the run cleanly
+  Value extra;                                               ///< for backends
+  std::vector<std::string> notes;                            ///< lines to show at the start
+  bool handle_signals = false;                               ///< Ctrl-C and SIGTERM end the run cleanly
 
   std::filesystem::path directory() const { return options.run.storage_path / options.run.name; }
 };

@@ -36,7 +36,10 @@ Value RunRecord::to_value() const {
                {"next_seq", next_seq},
                {"trial_id", trial_id},
                {"experiment_id", experiment_id},
-               {"driver", {{"pid", getpid()}, {"start_ticks", sys::process_status(getpid()).value_or(sys::ProcessStatus{}).start_ticks}, {"hostname", sys::host_name()}}},
+               {"driver",
+                {{"pid", getpid()},
+                 {"start_ticks", sys::process_status(getpid()).value_or(sys::ProcessStatus{}).start_ticks},
+                 {"hostname", sys::host_name()}}},
                {"versions", {{"lockstep", kVersion}}},
                {"config_run", config_run},
                {"metrics", metrics},
@@ -61,7 +64,8 @@ RunRecord RunRecord::from_value(const Value& value) {
   record.metrics = value.value("metrics", Value::object());
   record.config_run = value.value("config_run", Value::object());
   record.error = value.value("error", std::string());
-  for (const Value& failure : value.value("failures", Value::array())) record.failures.push_back(failure_from_value(failure));
+  for (const Value& failure : value.value("failures", Value::array()))
+    record.failures.push_back(failure_from_value(failure));
   return record;
 }
 

@@ -14,18 +14,18 @@ namespace lockstep::driver {
 /// run.json: what a run is and where it stands, for people, the command line and restore(). Written whole, by rename.
 struct RunRecord {
   std::string name;
-  std::string state = "running";             ///< running, finished, failed, interrupted
+  std::string state = "running";  ///< running, finished, failed, interrupted
   std::string trainer;
   int num_workers = 1;
   int attempt = 0;
-  double created = 0, finished = 0;          ///< seconds since 1970; 0: not yet
+  double created = 0, finished = 0;  ///< seconds since 1970; 0: not yet
   long training_iteration = 0;
   double time_total_s = 0;
   int next_seq = 0;
   std::string trial_id, experiment_id;
-  Value metrics = Value::object();           ///< rank 0's last report
-  Value config_run = Value::object();        ///< scaling, failure and checkpoint settings
-  std::vector<Failure> failures;             ///< of all attempts
+  Value metrics = Value::object();     ///< rank 0's last report
+  Value config_run = Value::object();  ///< scaling, failure and checkpoint settings
+  std::vector<Failure> failures;       ///< of all attempts
   std::string error;
 
   Value to_value() const;

@@ -17,24 +17,24 @@ namespace lockstep::driver {
 /// What `step` decides by; fixed for a run.
 struct Policy {
   int world_size = 1;
-  int max_failures = 0;                      ///< -1: for ever
+  int max_failures = 0;  ///< -1: for ever
   bool keep_all_ranks = false;
   Seconds heartbeat_timeout{10.0};
   std::optional<Seconds> hang_timeout;
-  Seconds stacks_timeout{2.0};               ///< how long a hung attempt may take to tell where it hangs
-  Seconds interrupt_grace{10.0};             ///< between SIGINT and SIGKILL of the workers
+  Seconds stacks_timeout{2.0};    ///< how long a hung attempt may take to tell where it hangs
+  Seconds interrupt_grace{10.0};  ///< between SIGINT and SIGKILL of the workers
 };
 
 /// One rank of the running attempt.
 struct RankState {
   int pid = 0;
-  bool started = false;                      ///< its process exists
-  bool running = false;                      ///< its function runs
-  bool finished = false;                     ///< its function returned
-  bool failed = false;                       ///< it told of its failure
+  bool started = false;   ///< its process exists
+  bool running = false;   ///< its function runs
+  bool finished = false;  ///< its function returned
+  bool failed = false;    ///< it told of its failure
   bool exited = false;
   int reports = 0;
-  std::set<int> checkpoint_reports;          ///< announced, not yet committed
+  std::set<int> checkpoint_reports;  ///< announced, not yet committed
   std::int64_t progress = 0;
   Instant last_heartbeat{};
   Instant last_progress{};
@@ -53,15 +53,15 @@ struct Meeting {
   std::set<int> present;
   Instant deadline = Instant::max();
   Seconds timeout{0};
-  Bytes value;                               ///< rank 0's
+  Bytes value;  ///< rank 0's
 };
 
 enum class Phase {
-  idle,        ///< nothing asked yet, or between attempts
-  attempting,  ///< workers start or run
-  diagnosing,  ///< a rank hangs: its stacks are being taken
-  stopping,    ///< a failure: the workers are being killed
-  interrupted, ///< Ctrl-C: the workers are asked to end
+  idle,         ///< nothing asked yet, or between attempts
+  attempting,   ///< workers start or run
+  diagnosing,   ///< a rank hangs: its stacks are being taken
+  stopping,     ///< a failure: the workers are being killed
+  interrupted,  ///< Ctrl-C: the workers are asked to end
   ended
 };
 
@@ -72,62 +72,129 @@ struct RunState {
   int attempt = -1;
   int failed_attempts = 0;
   std::vector<RankState> ranks;
-  std::vector<Failure> failures;             ///< of this attempt, in order of arrival
-  std::map<int, std::vector<Part>> parts;    ///< by report index
+  std::vector<Failure> failures;           ///< of this attempt, in order of arrival
+  std::map<int, std::vector<Part>> parts;  ///< by report index
   Meeting meeting;
-  std::vector<int> hung;                     ///< while diagnosing: the silent ranks, worst first
+  std::vector<int> hung;  ///< while diagnosing: the silent ranks, worst first
   FailureKind hang_kind = FailureKind::hang;
-  Instant deadline = Instant::max();         ///< of `diagnosing`
+  Instant deadline = Instant::max();  ///< of `diagnosing`
   int interrupts = 0;
-  bool fatal = false;                        ///< no attempt may follow
+  bool fatal = false;  ///< no attempt may follow
   bool warned_behind = false;
 };
 
 // ---------------------------------------------------------------- what happens
 
 struct AgentIsReady {};
-struct AgentLost { std::string message; };
-struct WorkerStarted { int attempt, rank, pid; };
-struct WorkerRuns { int attempt, rank, pid; };
-struct HeartBeat { int attempt, rank; std::int64_t progress; };
-struct Reported { int attempt, rank; std::vector<wire::Report> reports; };
-struct PartWritten { int attempt, rank; wire::CheckpointWritten written; };
-struct MeetingEntered { int attempt, rank; wire::MeetingEntered entered; };
-struct WorkerFinished { int attempt, rank; };
-struct WorkerFailed { int attempt, rank; Failure failure; };
-struct WorkerExited { int attempt, rank, code, signal; bool out_of_memory, stopped_by_us; };
-struct WorkerStacks { int attempt, rank; std::string text; };
-struct AttemptEnded { int attempt; };
+struct AgentLost {
+  std::string message;
+};
+struct WorkerStarted {
+  int attempt, rank, pid;
+};
+struct WorkerRuns {
+  int attempt, rank, pid;
+};
+struct HeartBeat {
+  int attempt, rank;
+  std::int64_t progress;
+};
+struct Reported {
+  int attempt, rank;
+  std::vector<wire::Report> reports;
+};
+struct PartWritten {
+  int attempt, rank;
+  wire::CheckpointWritten written;
+};
+struct MeetingEntered {
+  int attempt, rank;
+  wire::MeetingEntered entered;
+};
+struct WorkerFinished {
+  int attempt, rank;
+};
+struct WorkerFailed {
+  int attempt, rank;
+  Failure failure;
+};
+struct WorkerExited {
+  int attempt, rank, code, signal;
+  bool out_of_memory, stopped_by_us;
+};
+struct WorkerStacks {
+  int attempt, rank;
+  std::string text;
+};
+struct AttemptEnded {
+  int attempt;
+};
 /// Ctrl-C.
 struct Interrupt {};
 /// Something in the driver itself failed: a callback (no retry), a commit (retried as any failure).
-struct DriverFailed { Failure failure; bool fatal; };
+struct DriverFailed {
+  Failure failure;
+  bool fatal;
+};
 /// Time passed; deadlines may be over.
 struct Tick {};
 
-using Event = std::variant<AgentIsReady, AgentLost, WorkerStarted, WorkerRuns, HeartBeat, Reported, PartWritten, MeetingEntered,
-                           WorkerFinished, WorkerFailed, WorkerExited, WorkerStacks, AttemptEnded, Interrupt, DriverFailed, Tick>;
+using Event =
+    std::variant<AgentIsReady, AgentLost, WorkerStarted, WorkerRuns, HeartBeat, Reported, PartWritten, MeetingEntered,
+                 WorkerFinished, WorkerFailed, WorkerExited, WorkerStacks, AttemptEnded, Interrupt, DriverFailed, Tick>;
 
 // ---------------------------------------------------------------- what is to be done
 
-struct StartWorkers { int attempt; };
-struct StopWorkers { int attempt; bool interrupt; Seconds grace; };
-struct TakeStacks { int attempt; Seconds timeout; };
+struct StartWorkers {
+  int attempt;
+};
+struct StopWorkers {
+  int attempt;
+  bool interrupt;
+  Seconds grace;
+};
+struct TakeStacks {
+  int attempt;
+  Seconds timeout;
+};
 /// Keep every rank's stacks; `silent` are the ranks that hang.
-struct SaveStacks { int attempt; std::vector<std::string> by_rank; std::vector<int> silent; };
+struct SaveStacks {
+  int attempt;
+  std::vector<std::string> by_rank;
+  std::vector<int> silent;
+};
 /// These reports count: log them.
-struct Deliver { int rank; std::vector<wire::Report> reports; };
+struct Deliver {
+  int rank;
+  std::vector<wire::Report> reports;
+};
 /// All parts of a checkpoint are durable: commit it.
-struct Commit { int report; std::vector<Part> parts; };
-struct ReleaseMeeting { int rank; wire::MeetingDone done; };
+struct Commit {
+  int report;
+  std::vector<Part> parts;
+};
+struct ReleaseMeeting {
+  int rank;
+  wire::MeetingDone done;
+};
 /// All ranks run their function.
-struct AnnounceRunning { int attempt; };
-struct AnnounceFailure { std::vector<Failure> failures; bool again; };
-struct Warn { std::string message; };
+struct AnnounceRunning {
+  int attempt;
+};
+struct AnnounceFailure {
+  std::vector<Failure> failures;
+  bool again;
+};
+struct Warn {
+  std::string message;
+};
 enum class Outcome { finished, failed, interrupted };
-struct EndRun { Outcome outcome; std::vector<Failure> failures; };
+struct EndRun {
+  Outcome outcome;
+  std::vector<Failure> failures;
+};
 
-using Action = std::variant<StartWorkers, StopWorkers, TakeStacks, SaveStacks, Deliver, Commit, ReleaseMeeting, AnnounceRunning,
-                            AnnounceFailure, Warn, EndRun>;
+using Action = std::variant<StartWorkers, StopWorkers, TakeStacks, SaveStacks, Deliver, Commit, ReleaseMeeting,
+                            AnnounceRunning, AnnounceFailure, Warn, EndRun>;
 
 }  // namespace lockstep::driver

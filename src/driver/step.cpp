@@ -42,7 +42,9 @@ struct Step {
     act(StartWorkers{state.attempt});
   }
 
-  void stop(bool interrupt) { act(StopWorkers{state.attempt, interrupt, interrupt ? state.policy.interrupt_grace : Seconds{0}}); }
+  void stop(bool interrupt) {
+    act(StopWorkers{state.attempt, interrupt, interrupt ? state.policy.interrupt_grace : Seconds{0}});
+  }
 
   /// The first failure kills the rest; what else arrives until all are gone is kept beside it.
   void fail(Failure failure) {
@@ -91,7 +93,8 @@ struct Step {
     RankState& r = rank(event.rank);
     r.running = true;
     r.last_heartbeat = r.last_progress = now;
-    if (std::ranges::all_of(state.ranks, [](const RankState& each) { return each.running; })) act(AnnounceRunning{state.attempt});
+    if (std::ranges::all_of(state.ranks, [](const RankState& each) { return each.running; }))
+      act(AnnounceRunning{state.attempt});
   }
 
   void on(HeartBeat event) {
@@ -132,7 +135,8 @@ struct Step {
     for (std::size_t i = 0; i < state.ranks.size(); ++i) {
       const RankState& r = state.ranks[i];
       if (!r.finished && r.reports <= report) return false;
-      const bool written = std::ranges::any_of(parts, [&](const Part& part) { return part.rank == static_cast<int>(i); });
+      const bool written =
+          std::ranges::any_of(parts, [&](const Part& part) { return part.rank == static_cast<int>(i); });
       if (r.checkpoint_reports.contains(report) && !written) return false;
     }
     return true;
@@ -159,9 +163,9 @@ struct Step {
         failure.kind = FailureKind::storage;
         failure.rank = part.rank;
         failure.attempt = state.attempt;
-        failure.message = "[checkpoint] ranks " + std::to_string(found->second) + " and " + std::to_string(part.rank) + " both wrote " +
-                          in_quotes(file.name) + " into the checkpoint of report " + std::to_string(report) +
-                          "; with keep_all_ranks every rank's files need names of their own";
+        failure.message = "[checkpoint] ranks " + std::to_string(found->second) + " and " + std::to_string(part.rank) +
+                          " both wrote " + in_quotes(file.name) + " into the checkpoint of report " +
+                          std::to_string(report) + "; with keep_all_ranks every rank's files need names of their own";
         return failure;
       }
     }
@@ -177,8 +181,9 @@ struct Step {
     if (behind.empty()) return;
     state.warned_behind = true;
     const int least = rank(behind.front()).reports;
-    act(Warn{std::string(behind.size() == 1 ? "rank " : "ranks ") + listed(behind) + (behind.size() == 1 ? " is" : " are") +
-             " behind: " + std::to_string(least) + " reports where another rank made " + std::to_string(most) +
+    act(Warn{std::string(behind.size() == 1 ? "rank " : "ranks ") + listed(behind) +
+             (behind.size() == 1 ? " is" : " are") + " behind: " + std::to_string(least) +
+             " reports where another rank made " + std::to_string(most) +
              "; call session.report equally often on every rank"});
   }
 
@@ -220,7 +225,8 @@ struct Step {
         error = "[session] " + std::string(left.size() == 1 ? "rank " : "ranks ") + listed(left) +
                 " ended without entering this barrier or broadcast; missing: " + who;
       else if (now >= meeting.deadline)
-        error = "[session] waited " + human_duration(meeting.timeout.count()) + " in a barrier or broadcast; missing: " + who;
+        error = "[session] waited " + human_duration(meeting.timeout.count()) +
+                " in a barrier or broadcast; missing: " + who;
       else
         return;
     }
@@ -229,7 +235,8 @@ struct Step {
 
   void release_meeting(const std::string& error) {
     Meeting& meeting = state.meeting;
-    for (const int i : meeting.present) act(ReleaseMeeting{i, {meeting.number, error, error.empty() ? meeting.value : Bytes{}}});
+    for (const int i : meeting.present)
+      act(ReleaseMeeting{i, {meeting.number, error, error.empty() ? meeting.value : Bytes{}}});
     const int number = meeting.number;
     meeting = {};
     meeting.number = number + 1;
@@ -258,7 +265,8 @@ struct Step {
     RankState& r = rank(event.rank);
     r.exited = true;
     if (r.finished && (event.code != 0 || event.signal != 0) && !event.stopped_by_us)
-      act(Warn{"rank " + std::to_string(event.rank) + " finished its function, but then " + failure_of_exit(event).message});
+      act(Warn{"rank " + std::to_string(event.rank) + " finished its function, but then " +
+               failure_of_exit(event).message});
     if (!r.finished && !r.failed && !event.stopped_by_us) fail(failure_of_exit(event));
   }
 
@@ -273,10 +281,13 @@ struct Step {
       state.failures.push_back(std::move(failure));
     }
     ++state.failed_attempts;
-    const bool again = !state.fatal && (state.policy.max_failures < 0 || state.failed_attempts <= state.policy.max_failures);
+    const bool again =
+        !state.fatal && (state.policy.max_failures < 0 || state.failed_attempts <= state.policy.max_failures);
     act(AnnounceFailure{state.failures, again});
-    if (again) start_attempt();
-    else end(Outcome::failed);
+    if (again)
+      start_attempt();
+    else
+      end(Outcome::failed);
   }
 
   // ------------------------------------------------------------ silence
@@ -312,7 +323,8 @@ struct Step {
     state.phase = Phase::diagnosing;
     state.deadline = now + ticks(state.policy.stacks_timeout + 1s);
     act(Warn{std::string(state.hung.size() == 1 ? "rank " : "ranks ") + listed(state.hung) +
-             (state.hang_kind == FailureKind::hang ? " made no progress" : " sent no heartbeat") + " in time; taking stacks of all ranks"});
+             (state.hang_kind == FailureKind::hang ? " made no progress" : " sent no heartbeat") +
+             " in time; taking stacks of all ranks"});
     act(TakeStacks{state.attempt, state.policy.stacks_timeout});
   }
 
@@ -320,7 +332,9 @@ struct Step {
     if (!current(event.attempt, event.rank)) return;
     rank(event.rank).stacks = std::move(event.text);
     if (state.phase != Phase::diagnosing) return;
-    if (std::ranges::all_of(state.ranks, [](const RankState& r) { return r.exited || !r.started || !r.stacks.empty(); })) judge_silence();
+    if (std::ranges::all_of(state.ranks,
+                            [](const RankState& r) { return r.exited || !r.started || !r.stacks.empty(); }))
+      judge_silence();
   }
 
   void judge_silence() {
@@ -342,10 +356,15 @@ struct Step {
   void on(Interrupt) {
     ++state.interrupts;
     switch (state.phase) {
-      case Phase::ended: return;
-      case Phase::idle: return end(Outcome::interrupted);
-      case Phase::interrupted: return stop(false);
-      case Phase::stopping: state.phase = Phase::interrupted; return;  // the workers are being killed already
+      case Phase::ended:
+        return;
+      case Phase::idle:
+        return end(Outcome::interrupted);
+      case Phase::interrupted:
+        return stop(false);
+      case Phase::stopping:
+        state.phase = Phase::interrupted;
+        return;  // the workers are being killed already
       case Phase::attempting:
       case Phase::diagnosing:
         state.phase = Phase::interrupted;

@@ -7,7 +7,8 @@
 
 namespace lockstep::driver {
 
-/// The driver's every decision: what the run is after `event`, and what is to be done now. Pure: no clock, no process, no file.
+/// The driver's every decision: what the run is after `event`, and what is to be done now. Pure: no clock, no process,
+/// no file.
 ///
 ///     idle ── ready ──► attempting ── all finished, all gone ──► ended (finished)
 ///                        │      └─ silent rank ──► diagnosing ─┐

@@ -9,7 +9,8 @@ namespace lockstep::sys {
 std::map<std::string, std::string> environment() {
   std::map<std::string, std::string> variables;
   for (char** each = environ; each != nullptr && *each != nullptr; ++each)
-    if (const char* equals = std::strchr(*each, '=')) variables.emplace(std::string(*each, static_cast<std::size_t>(equals - *each)), equals + 1);
+    if (const char* equals = std::strchr(*each, '='))
+      variables.emplace(std::string(*each, static_cast<std::size_t>(equals - *each)), equals + 1);
   return variables;
 }
 

@@ -48,7 +48,8 @@ std::map<std::string, double> declared_resources() {
   if (text == nullptr || *text == '\0') return resources;
   const Value declared = parse_json(text, "the environment variable LOCKSTEP_RESOURCES");
   const auto refuse = [&] {
-    throw ConfigError("[resources] LOCKSTEP_RESOURCES is " + std::string(text) + "; write an object such as {\"GPU\": 4}");
+    throw ConfigError("[resources] LOCKSTEP_RESOURCES is " + std::string(text) +
+                      "; write an object such as {\"GPU\": 4}");
   };
   if (!declared.is_object()) refuse();
   for (const auto& [name, amount] : declared.items()) {
@@ -92,7 +93,8 @@ std::string node_ip() {
 int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  int cores =
+      sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   if (const auto quota = cgroup_cores()) cores = std::min(cores, static_cast<int>(std::ceil(*quota)));
   return std::max(cores, 1);
 }
@@ -113,7 +115,8 @@ std::vector<std::string> gpu_ids() {
     }
   }
   if (const auto found = declared.find("GPU"); found != declared.end()) {
-    for (int i = static_cast<int>(ids.size()); i < static_cast<int>(found->second); ++i) ids.push_back(std::to_string(i));
+    for (int i = static_cast<int>(ids.size()); i < static_cast<int>(found->second); ++i)
+      ids.push_back(std::to_string(i));
     ids.resize(static_cast<std::size_t>(std::max(0.0, found->second)));
   }
   return ids;

@@ -21,7 +21,8 @@ class SignalWatch {
 
  private:
   Descriptor read_, write_;
-  struct sigaction old_int_ {}, old_term_ {};
+  struct sigaction old_int_ {
+  }, old_term_{};
 };
 
 }  // namespace lockstep::sys

@@ -44,7 +44,8 @@ int take_agent(WarmAgent& warm) {
   return warm.socket.get();
 }
 
-/// Makes the directory of a run that has only a default name. Two runs in one second are two runs, in other processes too.
+/// Makes the directory of a run that has only a default name. Two runs in one second are two runs, in other processes
+/// too.
 void claim_directory(driver::RunPlan& plan) {
   RunConfig& run = plan.options.run;
   sys::files().make_directories(run.storage_path);
@@ -60,10 +61,12 @@ void complete(driver::RunPlan& plan) {
   if (!named) run.name = plan.trainer + "_" + date_string(wall_now());
   validate(plan.options);
   if (plan.restore && !can_restore(plan.directory()))
-    throw ConfigError("[restore] " + plan.directory().string() + " holds no run; give the path that result.path or the error message shows");
+    throw ConfigError("[restore] " + plan.directory().string() +
+                      " holds no run; give the path that result.path or the error message shows");
   if (!plan.restore && named && can_restore(plan.directory()))
-    throw ConfigError("[run] " + plan.directory().string() + " holds a run already; choose another RunConfig name, or go on with " +
-                      plan.trainer + ".restore(" + in_quotes(plan.directory().string()) + ")");
+    throw ConfigError("[run] " + plan.directory().string() +
+                      " holds a run already; choose another RunConfig name, or go on with " + plan.trainer +
+                      ".restore(" + in_quotes(plan.directory().string()) + ")");
   Assignment assignment = assign(plan.options.scaling, {sys::node_resources(), sys::gpu_ids()}, plan.program.env);
   plan.rank_env = std::move(assignment.rank_env);
   plan.notes = std::move(assignment.notes);

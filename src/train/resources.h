@@ -10,7 +10,7 @@ namespace lockstep::train {
 
 /// What a node has.
 struct NodeResources {
-  std::map<std::string, double> amounts;   ///< "CPU", "GPU", and the user's own
+  std::map<std::string, double> amounts;  ///< "CPU", "GPU", and the user's own
   std::vector<std::string> gpu_ids;
 };
 
@@ -20,9 +20,10 @@ struct Assignment {
   std::vector<std::string> notes;
 };
 
-/// Shares a node out among the workers. GPUs, and whatever resources_per_worker asks for, are never given twice: ConfigError says
-/// what was asked and what there is. More workers than cores is fine unless CPUs were asked for.
+/// Shares a node out among the workers. GPUs, and whatever resources_per_worker asks for, are never given twice:
+/// ConfigError says what was asked and what there is. More workers than cores is fine unless CPUs were asked for.
 /// OMP_NUM_THREADS becomes cores / workers unless `env` (the user's) has it.
-Assignment assign(const ScalingConfig& scaling, const NodeResources& node, const std::map<std::string, std::string>& env);
+Assignment assign(const ScalingConfig& scaling, const NodeResources& node,
+                  const std::map<std::string, std::string>& env);
 
 }  // namespace lockstep::train

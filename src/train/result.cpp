@@ -20,7 +20,8 @@ bool driver_is_dead(const Value& run) {
 
 CheckpointConfig checkpoint_config(const Value& settings) {
   CheckpointConfig config;
-  if (const auto keep = settings.find("num_to_keep"); keep != settings.end() && keep->is_number()) config.num_to_keep = keep->get<int>();
+  if (const auto keep = settings.find("num_to_keep"); keep != settings.end() && keep->is_number())
+    config.num_to_keep = keep->get<int>();
   config.score_attribute = settings.value("checkpoint_score_attribute", std::string());
   config.score_order = settings.value("checkpoint_score_order", std::string("max"));
   return config;

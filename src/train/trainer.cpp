@@ -34,7 +34,8 @@ std::vector<std::string>& arguments() {
 std::string name_of(TrainFunction function) {
   for (const auto& [name, each] : functions())
     if (each == function) return name;
-  throw ConfigError("[trainer] the training function is not registered; write LOCKSTEP_TRAIN_FUNCTION(name) behind its definition");
+  throw ConfigError(
+      "[trainer] the training function is not registered; write LOCKSTEP_TRAIN_FUNCTION(name) behind its definition");
 }
 
 std::string type_name(const std::exception& error) {
@@ -45,7 +46,8 @@ std::string type_name(const std::exception& error) {
   return text;
 }
 
-/// A worker's whole life. Ends the process by _exit: destructors of the user's globals are not ours to run in every rank.
+/// A worker's whole life. Ends the process by _exit: destructors of the user's globals are not ours to run in every
+/// rank.
 [[noreturn]] void run_worker(int socket, int stacks) {
   setvbuf(stdout, nullptr, _IOLBF, 0);
   worker::install_native_stacks(stacks);
@@ -55,7 +57,9 @@ std::string type_name(const std::exception& error) {
   failure.kind = FailureKind::exception;
   try {
     const auto found = functions().find(session->begin().function);
-    if (found == functions().end()) throw ConfigError("[worker] no function " + in_quotes(session->begin().function) + " is registered in this program");
+    if (found == functions().end())
+      throw ConfigError("[worker] no function " + in_quotes(session->begin().function) +
+                        " is registered in this program");
     session->start();
     found->second(*session);
     session->finish({});
@@ -128,7 +132,8 @@ Result DataParallelTrainer::fit() {
   driver::RunOutcome outcome = train::launch(std::move(plan));
   if (outcome.signal != 0) raise(outcome.signal);
   if (outcome.result.state == "failed") {
-    const std::string how = "\nto go on: lockstep::DataParallelTrainer::restore(" + in_quotes(outcome.result.path.string()) + ", function).fit()";
+    const std::string how = "\nto go on: lockstep::DataParallelTrainer::restore(" +
+                            in_quotes(outcome.result.path.string()) + ", function).fit()";
     throw TrainingError(outcome.result.error + how, outcome.result.failures);
   }
   return std::move(outcome.result);

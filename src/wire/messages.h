@@ -14,31 +14,36 @@
 
 /// The one contract between driver, agent and workers: every message is one of these structs, as a CBOR map in a
 /// length-prefixed frame (codec.h, channel.h). `kName` is the message's word on the wire; `fields` names what travels.
-/// Attempt and rank ride in the envelope of ToWorker and FromWorker, so that a late message of a dead attempt can be refused
-/// without looking inside.
+/// Attempt and rank ride in the envelope of ToWorker and FromWorker, so that a late message of a dead attempt can be
+/// refused without looking inside.
 ///
-///     driver ── Configure, StartAttempt, StopAttempt, DumpStacks, ToWorker, Shutdown ──► agent ── (ToWorker's inside) ──► worker
-///     driver ◄─ AgentReady, WorkerStarted, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded, AgentFailed ── agent ◄── worker
+///     driver ── Configure, StartAttempt, StopAttempt, DumpStacks, ToWorker, Shutdown ──► agent ── (ToWorker's inside)
+///     ──► worker driver ◄─ AgentReady, WorkerStarted, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded,
+///     AgentFailed ── agent ◄── worker
 namespace lockstep::wire {
 
 inline constexpr int kVersion = 1;
 
 // ---------------------------------------------------------------- driver to agent
 
-/// How the agent starts workers; sent once after start, and again when it changes. An equal one keeps the warm fork server.
+/// How the agent starts workers; sent once after start, and again when it changes. An equal one keeps the warm fork
+/// server.
 struct Configure {
   static constexpr const char* kName = "configure";
-  std::vector<std::string> program;          ///< fork server's command line, or the user's executable with its arguments
-  bool fork_server = true;                   ///< false: `program` is executed once per rank
-  std::map<std::string, std::string> env;    ///< whole environment of `program`
+  std::vector<std::string> program;        ///< fork server's command line, or the user's executable with its arguments
+  bool fork_server = true;                 ///< false: `program` is executed once per rank
+  std::map<std::string, std::string> env;  ///< whole environment of `program`
   std::string cwd;
-  auto fields() { return std::make_tuple(std::pair{"program", &program}, std::pair{"fork_server", &fork_server}, std::pair{"env", &env}, std::pair{"cwd", &cwd}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"program", &program}, std::pair{"fork_server", &fork_server},
+                           std::pair{"env", &env}, std::pair{"cwd", &cwd});
+  }
 };
 
 /// One worker of an attempt on this node.
 struct WorkerSpec {
   int rank = 0;
-  Value begin;                               ///< passed on to the worker as its first message (Begin)
+  Value begin;  ///< passed on to the worker as its first message (Begin)
   auto fields() { return std::make_tuple(std::pair{"rank", &rank}, std::pair{"begin", &begin}); }
 };
 
@@ -48,7 +53,10 @@ struct StartAttempt {
   int attempt = 0;
   std::vector<WorkerSpec> workers;
   Bytes payload;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"workers", &workers}, std::pair{"payload", &payload}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"workers", &workers},
+                           std::pair{"payload", &payload});
+  }
 };
 
 /// End the attempt's workers. `interrupt`: SIGINT first and SIGKILL after `grace` seconds; otherwise SIGKILL at once.
@@ -57,7 +65,10 @@ struct StopAttempt {
   int attempt = 0;
   bool interrupt = false;
   double grace = 0;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"interrupt", &interrupt}, std::pair{"grace", &grace}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"interrupt", &interrupt},
+                           std::pair{"grace", &grace});
+  }
 };
 
 /// Collect every worker's stacks (WorkerStacks for each, within `timeout` seconds).
@@ -74,7 +85,9 @@ struct ToWorker {
   int attempt = 0;
   int rank = 0;
   Bytes message;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"message", &message}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"message", &message});
+  }
 };
 
 /// Stop everything and end.
@@ -91,7 +104,9 @@ struct AgentReady {
   int version = kVersion;
   int pid = 0;
   std::string node;
-  auto fields() { return std::make_tuple(std::pair{"version", &version}, std::pair{"pid", &pid}, std::pair{"node", &node}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"version", &version}, std::pair{"pid", &pid}, std::pair{"node", &node});
+  }
 };
 
 /// The agent could not do what it was told (the fork server's imports failed, a program is missing, ...).
@@ -106,7 +121,9 @@ struct WorkerStarted {
   int attempt = 0;
   int rank = 0;
   int pid = 0;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"pid", &pid}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"pid", &pid});
+  }
 };
 
 /// What a worker wrote to stdout or stderr, in order, not cut into lines.
@@ -115,7 +132,9 @@ struct LogText {
   int attempt = 0;
   int rank = 0;
   std::string text;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"text", &text}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"text", &text});
+  }
 };
 
 /// A worker's message, relayed unread.
@@ -124,7 +143,9 @@ struct FromWorker {
   int attempt = 0;
   int rank = 0;
   Bytes message;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"message", &message}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"message", &message});
+  }
 };
 
 /// Answer to DumpStacks for one rank: Python and native stacks, or why there are none (state, wait channel).
@@ -133,7 +154,9 @@ struct WorkerStacks {
   int attempt = 0;
   int rank = 0;
   std::string text;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"text", &text}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"text", &text});
+  }
 };
 
 /// The worker's process is gone; all it wrote and sent came before this. Either `code` or `signal` (non-zero) counts.
@@ -143,9 +166,13 @@ struct WorkerExited {
   int rank = 0;
   int code = 0;
   int signal = 0;
-  bool out_of_memory = false;                ///< the kernel's OOM killer sent that SIGKILL
-  bool stopped_by_us = false;                ///< it ended after StopAttempt
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"code", &code}, std::pair{"signal", &signal}, std::pair{"out_of_memory", &out_of_memory}, std::pair{"stopped_by_us", &stopped_by_us}); }
+  bool out_of_memory = false;  ///< the kernel's OOM killer sent that SIGKILL
+  bool stopped_by_us = false;  ///< it ended after StopAttempt
+  auto fields() {
+    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"code", &code},
+                           std::pair{"signal", &signal}, std::pair{"out_of_memory", &out_of_memory},
+                           std::pair{"stopped_by_us", &stopped_by_us});
+  }
 };
 
 /// Every process of the attempt on this node is gone, the workers' own children too.
@@ -167,38 +194,43 @@ struct Begin {
   int local_world_size = 1;
   int node_rank = 0;
   std::string experiment_name, trial_name, trial_id, run_dir;
-  std::string function;                      ///< registered name of a C++ function; empty in Python
-  Value config;                              ///< for C++ functions and C++ readers
-  std::map<std::string, std::string> env;    ///< set in the worker before anything else
-  std::vector<std::string> python_path;      ///< sys.path
+  std::string function;                    ///< registered name of a C++ function; empty in Python
+  Value config;                            ///< for C++ functions and C++ readers
+  std::map<std::string, std::string> env;  ///< set in the worker before anything else
+  std::vector<std::string> python_path;    ///< sys.path
   std::string cwd;
-  std::string checkpoint;                    ///< directory to resume from, or empty
+  std::string checkpoint;                                       ///< directory to resume from, or empty
   std::vector<std::pair<std::string, Bytes>> checkpoint_files;  ///< the same in memory (num_to_keep = 0)
-  std::string storage;                       ///< where `.partial` directories are made; empty: keep in memory and send
-  int first_seq = 0;                         ///< seq of the attempt's first checkpoint
+  std::string storage;  ///< where `.partial` directories are made; empty: keep in memory and send
+  int first_seq = 0;    ///< seq of the attempt's first checkpoint
   bool keep_all_ranks = false;
   std::string score_attribute;
   double heartbeat_interval = 1.0;
-  Value extra;                               ///< for backends
+  Value extra;  ///< for backends
   auto fields() {
-    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"world_size", &world_size},
-                      std::pair{"local_rank", &local_rank}, std::pair{"local_world_size", &local_world_size}, std::pair{"node_rank", &node_rank},
-                      std::pair{"experiment_name", &experiment_name}, std::pair{"trial_name", &trial_name}, std::pair{"trial_id", &trial_id},
-                      std::pair{"run_dir", &run_dir}, std::pair{"function", &function}, std::pair{"config", &config}, std::pair{"env", &env},
-                      std::pair{"python_path", &python_path}, std::pair{"cwd", &cwd}, std::pair{"checkpoint", &checkpoint},
-                      std::pair{"checkpoint_files", &checkpoint_files}, std::pair{"storage", &storage}, std::pair{"first_seq", &first_seq},
-                      std::pair{"keep_all_ranks", &keep_all_ranks}, std::pair{"score_attribute", &score_attribute},
-                      std::pair{"heartbeat_interval", &heartbeat_interval}, std::pair{"extra", &extra});
+    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank},
+                           std::pair{"world_size", &world_size}, std::pair{"local_rank", &local_rank},
+                           std::pair{"local_world_size", &local_world_size}, std::pair{"node_rank", &node_rank},
+                           std::pair{"experiment_name", &experiment_name}, std::pair{"trial_name", &trial_name},
+                           std::pair{"trial_id", &trial_id}, std::pair{"run_dir", &run_dir},
+                           std::pair{"function", &function}, std::pair{"config", &config}, std::pair{"env", &env},
+                           std::pair{"python_path", &python_path}, std::pair{"cwd", &cwd},
+                           std::pair{"checkpoint", &checkpoint}, std::pair{"checkpoint_files", &checkpoint_files},
+                           std::pair{"storage", &storage}, std::pair{"first_seq", &first_seq},
+                           std::pair{"keep_all_ranks", &keep_all_ranks}, std::pair{"score_attribute", &score_attribute},
+                           std::pair{"heartbeat_interval", &heartbeat_interval}, std::pair{"extra", &extra});
   }
 };
 
 /// A meeting (barrier or broadcast) has all its ranks, or failed with `error`.
 struct MeetingDone {
   static constexpr const char* kName = "meeting_done";
-  int meeting = 0;                           ///< how many this rank had entered before
-  std::string error;                         ///< empty: all is well
-  Bytes value;                               ///< rank 0's
-  auto fields() { return std::make_tuple(std::pair{"meeting", &meeting}, std::pair{"error", &error}, std::pair{"value", &value}); }
+  int meeting = 0;    ///< how many this rank had entered before
+  std::string error;  ///< empty: all is well
+  Bytes value;        ///< rank 0's
+  auto fields() {
+    return std::make_tuple(std::pair{"meeting", &meeting}, std::pair{"error", &error}, std::pair{"value", &value});
+  }
 };
 
 /// A checkpoint of this attempt is committed (or, with `files`, kept in the driver's memory).
@@ -207,7 +239,9 @@ struct CheckpointCommitted {
   int report = 0;
   int seq = 0;
   std::string path;
-  auto fields() { return std::make_tuple(std::pair{"report", &report}, std::pair{"seq", &seq}, std::pair{"path", &path}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"report", &report}, std::pair{"seq", &seq}, std::pair{"path", &path});
+  }
 };
 
 // ---------------------------------------------------------------- worker to driver
@@ -218,17 +252,22 @@ struct WorkerReady {
   int pid = 0;
   std::string hostname;
   std::string node_ip;
-  auto fields() { return std::make_tuple(std::pair{"pid", &pid}, std::pair{"hostname", &hostname}, std::pair{"node_ip", &node_ip}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"pid", &pid}, std::pair{"hostname", &hostname}, std::pair{"node_ip", &node_ip});
+  }
 };
 
 /// One report. `metrics` is CBOR, decoded only where it is needed.
 struct Report {
-  int index = 0;                             ///< from 0, within the attempt
+  int index = 0;  ///< from 0, within the attempt
   double timestamp = 0;
   double time_this_iter = 0;
   bool has_checkpoint = false;
   Bytes metrics;
-  auto fields() { return std::make_tuple(std::pair{"i", &index}, std::pair{"t", &timestamp}, std::pair{"d", &time_this_iter}, std::pair{"c", &has_checkpoint}, std::pair{"m", &metrics}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"i", &index}, std::pair{"t", &timestamp}, std::pair{"d", &time_this_iter},
+                           std::pair{"c", &has_checkpoint}, std::pair{"m", &metrics});
+  }
 };
 
 /// All reports that had gathered in the queue, in order.
@@ -242,9 +281,11 @@ struct Reports {
 struct FileEntry {
   std::string name;
   std::int64_t size = 0;
-  std::string xxh3_128;                      ///< 32 hexadecimal digits
+  std::string xxh3_128;  ///< 32 hexadecimal digits
   bool operator==(const FileEntry&) const = default;
-  auto fields() { return std::make_tuple(std::pair{"name", &name}, std::pair{"size", &size}, std::pair{"xxh3_128", &xxh3_128}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"name", &name}, std::pair{"size", &size}, std::pair{"xxh3_128", &xxh3_128});
+  }
 };
 
 /// This rank's part of the checkpoint of report `report` is durable in `partial` (a name below the run directory),
@@ -255,8 +296,11 @@ struct CheckpointWritten {
   std::string partial;
   std::vector<FileEntry> files;
   std::vector<std::pair<std::string, Bytes>> contents;
-  std::optional<double> score;               ///< the score attribute's value in the checkpoint's dict, where it has one
-  auto fields() { return std::make_tuple(std::pair{"report", &report}, std::pair{"partial", &partial}, std::pair{"files", &files}, std::pair{"contents", &contents}, std::pair{"score", &score}); }
+  std::optional<double> score;  ///< the score attribute's value in the checkpoint's dict, where it has one
+  auto fields() {
+    return std::make_tuple(std::pair{"report", &report}, std::pair{"partial", &partial}, std::pair{"files", &files},
+                           std::pair{"contents", &contents}, std::pair{"score", &score});
+  }
 };
 
 /// Every heartbeat_interval, from a thread that needs no GIL. `progress` rises with reports, meetings and checkpoints.
@@ -272,26 +316,30 @@ struct MeetingEntered {
   int meeting = 0;
   double timeout = 0;
   Bytes value;
-  auto fields() { return std::make_tuple(std::pair{"meeting", &meeting}, std::pair{"timeout", &timeout}, std::pair{"value", &value}); }
+  auto fields() {
+    return std::make_tuple(std::pair{"meeting", &meeting}, std::pair{"timeout", &timeout}, std::pair{"value", &value});
+  }
 };
 
 /// The function returned and everything it reported has been sent.
 struct WorkerFinished {
   static constexpr const char* kName = "worker_finished";
-  Bytes value;                               ///< what it returned, pickled; may be empty
+  Bytes value;  ///< what it returned, pickled; may be empty
   auto fields() { return std::make_tuple(std::pair{"value", &value}); }
 };
 
 /// The function raised, or a checkpoint could not be written.
 struct WorkerFailed {
   static constexpr const char* kName = "worker_failed";
-  Value failure;                             ///< to_value(Failure)
+  Value failure;  ///< to_value(Failure)
   auto fields() { return std::make_tuple(std::pair{"failure", &failure}); }
 };
 
 using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, DumpStacks, ToWorker, Shutdown>;
-using AgentToDriver = std::variant<AgentReady, AgentFailed, WorkerStarted, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
+using AgentToDriver =
+    std::variant<AgentReady, AgentFailed, WorkerStarted, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
 using DriverToWorker = std::variant<Begin, MeetingDone, CheckpointCommitted>;
-using WorkerToDriver = std::variant<WorkerReady, Reports, CheckpointWritten, Heartbeat, MeetingEntered, WorkerFinished, WorkerFailed>;
+using WorkerToDriver =
+    std::variant<WorkerReady, Reports, CheckpointWritten, Heartbeat, MeetingEntered, WorkerFinished, WorkerFailed>;
 
 }  // namespace lockstep::wire

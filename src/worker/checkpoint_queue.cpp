@@ -28,6 +28,7 @@ std::optional<double> number_at(const Value& data, const std::string& attribute)
 
 std::vector<wire::FileEntry> to_wire(std::vector<store::FileEntry> entries) {
   std::vector<wire::FileEntry> files;
+  files.reserve(entries.size());
   for (auto& entry : entries) files.push_back({std::move(entry.name), entry.size, std::move(entry.xxh3_128)});
   return files;
 }
@@ -36,8 +37,12 @@ std::span<const std::byte> bytes_of(const Bytes& bytes) { return std::as_bytes(s
 
 }  // namespace
 
-CheckpointQueue::CheckpointQueue(std::string storage, std::string score_attribute, std::function<void(wire::CheckpointWritten)> written)
-    : storage_(std::move(storage)), score_attribute_(std::move(score_attribute)), written_(std::move(written)), thread_([this] { loop(); }) {}
+CheckpointQueue::CheckpointQueue(std::string storage, std::string score_attribute,
+                                 std::function<void(const wire::CheckpointWritten&)> written)
+    : storage_(std::move(storage)),
+      score_attribute_(std::move(score_attribute)),
+      written_(std::move(written)),
+      thread_([this] { loop(); }) {}
 
 CheckpointQueue::~CheckpointQueue() {
   {
@@ -79,7 +84,8 @@ void CheckpointQueue::add(int report, std::string partial, const store::DictPart
     copies_ = {};
     copies_ = Buffer(size);
   }
-  Task task{report, std::move(partial), std::string(parts.data), {parts.tensors.begin(), parts.tensors.end()}, {}, {}, {}};
+  Task task{report, std::move(partial), std::string(parts.data), {parts.tensors.begin(), parts.tensors.end()}, {}, {},
+            {}};
   std::byte* to = copies_.data();
   const auto copy = [&](std::span<const std::byte> from) {
     if (!from.empty()) std::memcpy(to, from.data(), from.size());
@@ -126,7 +132,8 @@ wire::CheckpointWritten CheckpointQueue::write_part(const Task& task) const {
   const store::DictParts parts{task.data, task.tensors, task.objects};
   if (storage_.empty()) {
     if (task.checkpoint)
-      for (const auto& name : task.checkpoint->files()) written.contents.emplace_back(name, task.checkpoint->read(name));
+      for (const auto& name : task.checkpoint->files())
+        written.contents.emplace_back(name, task.checkpoint->read(name));
     else
       written.contents = store::to_files(parts);
   } else {
@@ -139,7 +146,8 @@ wire::CheckpointWritten CheckpointQueue::write_part(const Task& task) const {
       std::vector<Bytes> contents;
       std::vector<store::MemoryFile> files;
       for (const auto& name : task.checkpoint->files()) contents.push_back(task.checkpoint->read(name));
-      for (std::size_t i = 0; const auto& name : task.checkpoint->files()) files.push_back({name, bytes_of(contents[i++])});
+      for (std::size_t i = 0; const auto& name : task.checkpoint->files())
+        files.push_back({name, bytes_of(contents[i++])});
       written.files = to_wire(writer.write_files(files));
     }
   }

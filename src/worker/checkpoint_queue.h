@@ -16,21 +16,22 @@
 
 namespace lockstep::worker {
 
-/// Writes this rank's checkpoints, one at a time, in a thread of its own. At most one waits or is being written, so a rank never
-/// holds more than one extra copy of its state; the copy's memory is kept for the next one.
-/// Used by one thread; `written` is called from the writing thread, in order.
+/// Writes this rank's checkpoints, one at a time, in a thread of its own. At most one waits or is being written, so a
+/// rank never holds more than one extra copy of its state; the copy's memory is kept for the next one. Used by one
+/// thread; `written` is called from the writing thread, in order.
 class CheckpointQueue {
  public:
   /// `storage` is the run directory; empty: nothing is written and the contents go to `written`.
-  CheckpointQueue(std::string storage, std::string score_attribute, std::function<void(wire::CheckpointWritten)> written);
+  CheckpointQueue(std::string storage, std::string score_attribute,
+                  std::function<void(const wire::CheckpointWritten&)> written);
   ~CheckpointQueue();
 
   /// Waits until the one before is written.
   void wait_for_room();
   /// Copies `parts` and returns. Call wait_for_room() before.
   void add(int report, std::string partial, const store::DictParts& parts);
-  /// Takes a checkpoint that lies in memory (shared, not copied) or in a directory (copied to storage before this returns:
-  /// the caller may change it afterwards).
+  /// Takes a checkpoint that lies in memory (shared, not copied) or in a directory (copied to storage before this
+  /// returns: the caller may change it afterwards).
   void add(int report, std::string partial, const Checkpoint& checkpoint);
   /// Rethrows what broke an earlier checkpoint.
   void check();
@@ -55,7 +56,7 @@ class CheckpointQueue {
 
   const std::string storage_;
   const std::string score_attribute_;
-  const std::function<void(wire::CheckpointWritten)> written_;
+  const std::function<void(const wire::CheckpointWritten&)> written_;
   Buffer copies_;  // of the task's arrays; touched by the caller only while no task is there
 
   std::mutex mutex_;  // guards what follows

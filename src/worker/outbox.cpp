@@ -12,13 +12,16 @@ constexpr std::size_t kMaxQueuedBytes = 16 << 20;
 constexpr std::size_t kMaxQueuedItems = 1 << 16;
 /// One frame carries at most so many reports, so that the driver never decodes a huge one at once.
 constexpr std::size_t kReportsPerFrame = 1024;
-/// After sending, reports gather for so long before the next send: nobody pays for waking a thread at every training step.
+/// After sending, reports gather for so long before the next send: nobody pays for waking a thread at every training
+/// step.
 constexpr Seconds kGather{0.005};
 
 }  // namespace
 
 Outbox::Outbox(wire::Channel& channel, Seconds interval, std::function<Bytes()> heartbeat, std::function<void()> lost)
-    : channel_(channel), interval_(interval), heartbeat_(std::move(heartbeat)), lost_(std::move(lost)), thread_([this] { loop(); }) {}
+    : channel_(channel), interval_(interval), heartbeat_(std::move(heartbeat)), lost_(std::move(lost)), thread_([this] {
+        loop();
+      }) {}
 
 Outbox::~Outbox() {
   {

@@ -17,11 +17,12 @@
 namespace lockstep::worker {
 
 /// What this worker has to tell the driver, in order, sent by a thread of its own that also beats the heart.
-/// Reports gather for some milliseconds and travel together; other messages go at once, with what is before them. Bounded: whoever adds to a full outbox waits. Any thread may add.
+/// Reports gather for some milliseconds and travel together; other messages go at once, with what is before them.
+/// Bounded: whoever adds to a full outbox waits. Any thread may add.
 class Outbox {
  public:
-  /// Starts the thread. `channel` is borrowed; `heartbeat` makes the message of every `interval`; `lost` is called once, from
-  /// that thread, when the peer is gone.
+  /// Starts the thread. `channel` is borrowed; `heartbeat` makes the message of every `interval`; `lost` is called
+  /// once, from that thread, when the peer is gone.
   Outbox(wire::Channel& channel, Seconds interval, std::function<Bytes()> heartbeat, std::function<void()> lost);
   ~Outbox();
 

@@ -20,8 +20,9 @@ WorkerSession::WorkerSession(int socket) : channel_(sys::Descriptor(socket)) {
   if (begin == nullptr) throw EngineError("[worker] the first message is not 'begin'");
   begin_ = std::move(*begin);
   outbox_.emplace(
-      channel_, Seconds(begin_.heartbeat_interval), [this] { return wire::encode(wire::Heartbeat{progress_}); }, [this] { lost(); });
-  checkpoints_.emplace(begin_.storage, begin_.score_attribute, [this](wire::CheckpointWritten written) {
+      channel_, Seconds(begin_.heartbeat_interval), [this] { return wire::encode(wire::Heartbeat{progress_}); },
+      [this] { lost(); });
+  checkpoints_.emplace(begin_.storage, begin_.score_attribute, [this](const wire::CheckpointWritten& written) {
     outbox_->add(wire::encode(written));
     ++progress_;
   });
@@ -68,7 +69,8 @@ int WorkerSession::add_report(const Value& metrics, bool with_checkpoint) {
   report.timestamp = unix_seconds(wall_now());
   report.time_this_iter = Seconds(time - std::exchange(last_report_, time)).count();
   report.has_checkpoint = with_checkpoint;
-  report.metrics = wire::encode_value(metrics.is_null() ? Value::object() : metrics);  // report({}, ...) in C++ gives null
+  report.metrics =
+      wire::encode_value(metrics.is_null() ? Value::object() : metrics);  // report({}, ...) in C++ gives null
   const int index = report.index;
   outbox_->add(std::move(report));
   ++progress_;
@@ -87,7 +89,8 @@ std::string WorkerSession::partial_name(int report) {
 
 void WorkerSession::report(const Value& metrics, const std::optional<Checkpoint>& checkpoint) {
   checkpoints_->check();
-  if (!metrics.is_object() && !metrics.is_null()) throw ConfigError("[report] metrics must be a dict of names and plain values");
+  if (!metrics.is_object() && !metrics.is_null())
+    throw ConfigError("[report] metrics must be a dict of names and plain values");
   const bool keeps = checkpoint && keeps_checkpoints();
   if (!keeps) {
     const int index = add_report(metrics, false);
@@ -125,7 +128,8 @@ Bytes WorkerSession::meet(Bytes value, Seconds timeout) {
   std::unique_lock lock(mutex_);
   const int meeting = meetings_++;
   lock.unlock();
-  outbox_->add(wire::encode(wire::MeetingEntered{meeting, timeout.count(), begin_.rank == 0 ? std::move(value) : Bytes{}}));
+  outbox_->add(
+      wire::encode(wire::MeetingEntered{meeting, timeout.count(), begin_.rank == 0 ? std::move(value) : Bytes{}}));
   ++progress_;
   lock.lock();
   changed_.wait(lock, [&] { return ended_ || meetings_done_.contains(meeting); });

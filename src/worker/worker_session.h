@@ -17,8 +17,9 @@
 
 namespace lockstep::worker {
 
-/// The Session of a worker process, over the socket it inherited from its agent. Three threads beside the function's own: one
-/// sends and beats the heart, one receives, one writes checkpoints. When the agent is gone the whole process group is killed.
+/// The Session of a worker process, over the socket it inherited from its agent. Three threads beside the function's
+/// own: one sends and beats the heart, one receives, one writes checkpoints. When the agent is gone the whole process
+/// group is killed.
 class WorkerSession : public Session {
  public:
   /// Reads Begin (waits for it) and starts beating. Throws EngineError when the agent is gone.
@@ -29,7 +30,8 @@ class WorkerSession : public Session {
 
   /// The function is about to run.
   void start();
-  /// The function returned: waits for checkpoints to be durable and everything to be sent. Rethrows what broke a checkpoint.
+  /// The function returned: waits for checkpoints to be durable and everything to be sent. Rethrows what broke a
+  /// checkpoint.
   void finish(Bytes value);
   /// The function failed: sends what was reported before, then the failure.
   void fail(Failure failure);

@@ -122,11 +122,15 @@ TEST_F(AgentProcess, ASlowDriverHoldsWorkersBack) {
     still = status->state == 'S' ? still + 1 : 0;
     most = std::max(most, resident_kilobytes());
   }
-  if (kMemoryIsItsOwn) EXPECT_LT(most - before, 32 << 10) << "kB grown";
+  if (kMemoryIsItsOwn) {
+    EXPECT_LT(most - before, 32 << 10) << "kB grown";
+  }
   expect<wire::AttemptEnded>();
   EXPECT_EQ(log_[0].size(), std::size_t{kMegabytes} << 20);
   EXPECT_EQ(from_worker_[1].size(), std::size_t{kMegabytes} * 16);
-  if (kMemoryIsItsOwn) EXPECT_LT(resident_kilobytes() - before, 32 << 10) << "kB grown";
+  if (kMemoryIsItsOwn) {
+    EXPECT_LT(resident_kilobytes() - before, 32 << 10) << "kB grown";
+  }
 }
 
 TEST_F(AgentProcess, RefusesToRunByHand) {

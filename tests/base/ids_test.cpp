@@ -7,8 +7,9 @@ namespace {
 
 TEST(Ids, RunNamesAreOnePathComponent) {
   for (const char* good : {"digits", "a b", "run-1.2", "ä", "..."}) EXPECT_NO_THROW(check_run_name(good)) << good;
-  for (const std::string& bad : {std::string(), std::string("."), std::string(".."), std::string("a/b"), std::string("/abs"), std::string("../x"),
-                                 std::string("a\nb"), std::string("a\0b", 3), std::string("\x7f"), std::string(201, 'x')})
+  for (const std::string& bad :
+       {std::string(), std::string("."), std::string(".."), std::string("a/b"), std::string("/abs"),
+        std::string("../x"), std::string("a\nb"), std::string("a\0b", 3), std::string("\x7f"), std::string(201, 'x')})
     EXPECT_THROW(check_run_name(bad), ConfigError) << bad;
 }
 

@@ -10,7 +10,8 @@ namespace lockstep {
 namespace {
 
 TEST(Json, WritesWhatPythonsJsonModuleWrites) {
-  const Value value{{"b", 1}, {"a", 0.1}, {"s", "x\"y\n"}, {"n", nullptr}, {"t", true}, {"l", {1, 2.5}}, {"d", Value::object()}};
+  const Value value{{"b", 1},    {"a", 0.1},      {"s", "x\"y\n"},       {"n", nullptr},
+                    {"t", true}, {"l", {1, 2.5}}, {"d", Value::object()}};
   EXPECT_EQ(to_json(value), R"({"b": 1, "a": 0.1, "s": "x\"y\n", "n": null, "t": true, "l": [1, 2.5], "d": {}})");
 }
 
@@ -45,11 +46,18 @@ TEST(Json, BrokenTextIsAStorageErrorWithThePlace) {
 
 TEST(Json, InvalidUtf8IsReplacedNotThrown) {
   std::string out;
-  append_json_string(out, "a\xff" "b");
-  EXPECT_EQ(out, "\"a\xef\xbf\xbd" "b\"");
+  append_json_string(out,
+                     "a\xff"
+                     "b");
+  EXPECT_EQ(out,
+            "\"a\xef\xbf\xbd"
+            "b\"");
 }
 
-TEST(Json, PrettyTextHasOneKeyALine) { EXPECT_EQ(to_pretty_json({{"a", {{"b", 1}}}, {"c", Value::array()}}), "{\n  \"a\": {\n    \"b\": 1\n  },\n  \"c\": []\n}\n"); }
+TEST(Json, PrettyTextHasOneKeyALine) {
+  EXPECT_EQ(to_pretty_json({{"a", {{"b", 1}}}, {"c", Value::array()}}),
+            "{\n  \"a\": {\n    \"b\": 1\n  },\n  \"c\": []\n}\n");
+}
 
 TEST(Json, FindPathPrefersTheKeyItself) {
   const Value value{{"a", {{"b", 1}}}, {"a/b", 2}, {"c", {{"d", {{"e", 3}}}}}};

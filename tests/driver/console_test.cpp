@@ -6,7 +6,8 @@ namespace lockstep::driver {
 namespace {
 
 TEST(Console, ProgressTextHasIterationMetricsRateAndTime) {
-  const std::string text = Console::progress_text(12, {{"epoch", 3}, {"loss", 0.25}, {"list", {1, 2}}}, 4.0, Seconds{3.2});
+  const std::string text =
+      Console::progress_text(12, {{"epoch", 3}, {"loss", 0.25}, {"list", {1, 2}}}, 4.0, Seconds{3.2});
   EXPECT_EQ(text, "#12  epoch=3  loss=0.25  4/s  3.2s");
 }
 
@@ -49,7 +50,8 @@ TEST(Console, ATerminalsProgressLineIsRedrawnInPlaceAndCutToItsWidth) {
 TEST(Console, PlainProgressIsThrottledButTheLastIsShown) {
   testing::internal::CaptureStderr();
   Console console(1, false, 80);
-  for (int i = 1; i <= 100; ++i) console.progress(i, Value::object(), Instant{} + 10s + std::chrono::milliseconds(i), Seconds{1});
+  for (int i = 1; i <= 100; ++i)
+    console.progress(i, Value::object(), Instant{} + 10s + std::chrono::milliseconds(i), Seconds{1});
   console.finish();
   const std::string shown = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 2);

@@ -62,7 +62,8 @@ class StepTest : public testing::Test {
   }
   template <class A>
   int count_all() const {
-    return static_cast<int>(std::ranges::count_if(all, [](const Action& action) { return std::holds_alternative<A>(action); }));
+    return static_cast<int>(
+        std::ranges::count_if(all, [](const Action& action) { return std::holds_alternative<A>(action); }));
   }
 
   RunState state;

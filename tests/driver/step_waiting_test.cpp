@@ -1,4 +1,5 @@
-// Time and meetings in step(): barriers, silence, hangs, Ctrl-C. The fixture is small on purpose: the other file has its own.
+// Time and meetings in step(): barriers, silence, hangs, Ctrl-C. The fixture is small on purpose: the other file has
+// its own.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -237,7 +238,8 @@ TEST_F(WaitingTest, NothingHappensAfterTheEnd) {
   send(WorkerFinished{0, 0});
   send(AttemptEnded{0});
   ASSERT_EQ(state.phase, Phase::ended);
-  for (const Event& event : {Event(Tick{}), Event(Interrupt{}), Event(AgentIsReady{}), Event(WorkerFinished{0, 0}), Event(AgentLost{"x"})}) {
+  for (const Event& event :
+       {Event(Tick{}), Event(Interrupt{}), Event(AgentIsReady{}), Event(WorkerFinished{0, 0}), Event(AgentLost{"x"})}) {
     send(event);
     EXPECT_TRUE(actions.empty());
   }

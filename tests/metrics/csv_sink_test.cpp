@@ -191,7 +191,8 @@ TEST(CsvSink, ARowTornByAnErrorIsMendedByWidening) {
       try {
         sink.flush();
       } catch (const StorageError&) {
-        torn += read_file(scratch / "progress.csv") == "a\nfirst\nsec" ? 1 : 0;
+        const std::string table = read_file(scratch / "progress.csv");
+        torn += table.starts_with("a\nfirst\ns") && !table.ends_with("\n") ? 1 : 0;
       }
     }
     sink.flush();

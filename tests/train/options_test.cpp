@@ -20,7 +20,9 @@ std::string refusal(Change&& change) {
   }
 }
 
-TEST(Options, DefaultsAreFine) { EXPECT_EQ(refusal([](TrainerOptions&) {}), ""); }
+TEST(Options, DefaultsAreFine) {
+  EXPECT_EQ(refusal([](TrainerOptions&) {}), "");
+}
 
 TEST(Options, RefusalsNameTheFieldAndTheValue) {
   EXPECT_NE(refusal([](auto& o) { o.scaling.num_workers = 0; }).find("num_workers is 0"), std::string::npos);
@@ -31,7 +33,8 @@ TEST(Options, RefusalsNameTheFieldAndTheValue) {
   EXPECT_NE(refusal([](auto& o) { o.run.name = "../x"; }).find("run name"), std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.scaling.resources_per_worker["GPU"] = 1; }).find("use_gpu"), std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.scaling.resources_per_worker["CPU"] = -1; }).find("CPU"), std::string::npos);
-  EXPECT_NE(refusal([](auto& o) { o.run.hang_timeout = std::chrono::seconds(0); }).find("hang_timeout"), std::string::npos);
+  EXPECT_NE(refusal([](auto& o) { o.run.hang_timeout = std::chrono::seconds(0); }).find("hang_timeout"),
+            std::string::npos);
 }
 
 TEST(Options, AFunctionThatIsNotRegisteredIsRefused) { EXPECT_THROW(DataParallelTrainer{unknown}, ConfigError); }

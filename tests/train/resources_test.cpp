@@ -66,7 +66,9 @@ TEST(Resources, AskedCpusAreNeverGivenTwice) {
   EXPECT_NO_THROW(assign(scaling(2, false, {{"CPU", 1}}), node(2, 0), {}));
 }
 
-TEST(Resources, UnknownResourcesAreNotThere) { EXPECT_THROW(assign(scaling(1, false, {{"licence", 1}}), node(2, 0), {}), ConfigError); }
+TEST(Resources, UnknownResourcesAreNotThere) {
+  EXPECT_THROW(assign(scaling(1, false, {{"licence", 1}}), node(2, 0), {}), ConfigError);
+}
 
 TEST(Resources, MoreWorkersThanCoresIsFineAndSaid) {
   const auto given = assign(scaling(4), node(2, 0), {});

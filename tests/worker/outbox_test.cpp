@@ -17,7 +17,8 @@ class OutboxTest : public testing::Test {
     auto [mine, theirs] = sys::socket_pair();
     channel.emplace(std::move(mine));
     peer.emplace(std::move(theirs));
-    outbox.emplace(*channel, Seconds{60}, [] { return wire::encode(wire::Heartbeat{7}); }, [this] { lost = true; });
+    outbox.emplace(
+        *channel, Seconds{60}, [] { return wire::encode(wire::Heartbeat{7}); }, [this] { lost = true; });
   }
 
   wire::WorkerToDriver next() {

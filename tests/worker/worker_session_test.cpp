@@ -15,7 +15,9 @@ namespace {
 class WorkerSessionTest : public testing::Test {
  protected:
   void SetUp() override {
-    directory = std::filesystem::path(testing::TempDir()) / ("session_" + std::to_string(getpid()) + "_" + testing::UnitTest::GetInstance()->current_test_info()->name());
+    directory =
+        std::filesystem::path(testing::TempDir()) /
+        ("session_" + std::to_string(getpid()) + "_" + testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(directory);
   }
   void TearDown() override {

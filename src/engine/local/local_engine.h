@@ -38,8 +38,8 @@ class LocalEngine : public Engine {
 /// Where find_agent() looks first after LOCKSTEP_AGENT: for programs that are built against an installed Lockstep.
 void set_default_agent(std::string path);
 
-/// The agent's program: LOCKSTEP_AGENT, else the default, else the one installed or built with the library or executable that holds this
-/// code. Throws EngineError with the places that were searched.
+/// The agent's program: LOCKSTEP_AGENT, else the default, else the one installed or built with the library or
+/// executable that holds this code. Throws EngineError with the places that were searched.
 std::filesystem::path find_agent();
 
 }  // namespace lockstep::engine
