@@ -158,15 +158,14 @@ int CommandLine::execute(int argc, char** argv) {
 }  // namespace lockstep::cli
 
 int main(int argc, char** argv) {
-  using namespace lockstep::cli;
   try {
-    CommandLine command_line;
+    lockstep::cli::CommandLine command_line;
     const int code = command_line.execute(argc, argv);
     if (std::fflush(stdout) != 0) throw lockstep::StorageError("[output] standard output cannot be written");
     return code;
   } catch (const std::exception& error) {
     std::fflush(stdout);
-    std::fprintf(stderr, "lockstep: %s\n", printable(error.what()).c_str());
-    return kFailed;
+    std::fprintf(stderr, "lockstep: %s\n", lockstep::cli::printable(error.what()).c_str());
+    return lockstep::cli::kFailed;
   }
 }

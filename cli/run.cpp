@@ -36,6 +36,7 @@ int run(const std::vector<std::string>& arguments) {
   std::vector<std::string> words{python};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execvp(python.c_str(), argv.data());

@@ -119,7 +119,7 @@ fs::path default_storage_path() {
 fs::path find_run(const std::string& name) {
   if (name.empty()) throw ConfigError("[runs] the run's name is empty; `lockstep runs` lists the runs");
   if (is_run(name)) return name;
-  const fs::path below = default_storage_path() / name;
+  fs::path below = default_storage_path() / name;
   if (is_run(below)) return below;
   throw ConfigError("[runs] there is no run " + in_quotes(name) + ": neither " + in_quotes(name) + " nor " +
                     in_quotes(below.native()) + " has a run.json; `lockstep runs` lists the runs");

@@ -20,9 +20,9 @@ std::string cut(std::string_view text, std::size_t length) {
 
 }  // namespace
 
-Table::Table(std::vector<std::string> titles) {
+Table::Table(const std::vector<std::string>& titles) {
   std::vector<Cell> row;
-  for (std::string& title : titles) {
+  for (const std::string& title : titles) {
     right_.push_back(title.starts_with('>'));
     row.push_back({right_.back() ? title.substr(1) : title, Colour::bold});
   }

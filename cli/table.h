@@ -17,7 +17,7 @@ class Table {
   };
 
   /// Columns whose title begins with `>` are aligned to the right.
-  explicit Table(std::vector<std::string> titles);
+  explicit Table(const std::vector<std::string>& titles);
   void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
   /// All lines, the titles first.
   std::string to_text(const Terminal& terminal) const;

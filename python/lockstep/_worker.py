@@ -31,10 +31,11 @@ def main(socket_fd: int, payload_fd: int, stacks_fd: int) -> NoReturn:
     The descriptors come from the agent: messages, the pickled function, a place for stacks.
     """
     code = 1
+    worker = os.getpid()
     try:
         _forget_parent()
         core = _core.WorkerSession(socket_fd)
-        code = _run(core, payload_fd, stacks_fd)
+        code = _run(core, payload_fd, stacks_fd, worker)
     except BaseException:
         # The top of the process: the agent has the exit code, the log has the rest.
         traceback.print_exc()
@@ -43,7 +44,7 @@ def main(socket_fd: int, payload_fd: int, stacks_fd: int) -> NoReturn:
         os._exit(code)
 
 
-def _run(core: _core.WorkerSession, payload_fd: int, stacks_fd: int) -> int:
+def _run(core: _core.WorkerSession, payload_fd: int, stacks_fd: int, worker: int) -> int:
     def interrupted(number: int, frame: FrameType | None) -> NoReturn:
         core.set_stopping()
         raise KeyboardInterrupt
@@ -60,12 +61,29 @@ def _run(core: _core.WorkerSession, payload_fd: int, stacks_fd: int) -> int:
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise
+        if os.getpid() != worker:
+            return 0
         # All that the user's code still does comes before the last message: after it the run may be over.
         _end_python()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         core.finish(b"")
         return 0
-    except KeyboardInterrupt as error:
+    except BaseException as error:
+        if os.getpid() != worker:
+            return _end_of_child(error)
+        return _end_badly(core, error)
+
+
+def _end_of_child(error: BaseException) -> int:
+    """A fork that the training function made came back here: it ends as a script would, and the run is not its own."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    traceback.print_exception(error)
+    return 1
+
+
+def _end_badly(core: _core.WorkerSession, error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
         if not core.stopping:
             return _fail(core, error)
         # What was reported comes first: the run waits for this process only so long.
@@ -74,8 +92,7 @@ def _run(core: _core.WorkerSession, payload_fd: int, stacks_fd: int) -> int:
         core.finish(b"")
         _end_python()
         return 0
-    except BaseException as error:
-        return _fail(core, error)
+    return _fail(core, error)
 
 
 def _fail(core: _core.WorkerSession, error: BaseException) -> int:

@@ -38,6 +38,8 @@ class PythonCallback : public Callback {
       run["config"] = to_python(info.config);
       run["world_size"] = info.world_size;
       run["trainer"] = info.trainer;
+      run["hostname"] = sys::host_name();
+      run["node_ip"] = sys::node_ip();
       return py::make_tuple(run);
     });
   }
@@ -71,7 +73,8 @@ class PythonCallback : public Callback {
     try {
       object_.attr(hook)(*py::tuple(arguments()));
     } catch (const py::error_already_set& error) {
-      throw Error(error.what());
+      const std::string type = py::str(error.type().attr("__name__"));
+      throw Error(type + ": " + std::string(py::str(error.value())));
     }
   }
 
@@ -120,6 +123,7 @@ driver::RunPlan plan_of(const py::dict& options, const py::bytes& payload) {
   plan.program.cwd = py::cast<std::string>(options["cwd"]);
   plan.program.fork_server = true;
   plan.python_path = py::cast<std::vector<std::string>>(options["python_path"]);
+  plan.metadata = to_value(options["metadata"], "metadata");
   plan.restore = py::cast<bool>(options["restore"]);
   plan.payload = to_bytes(payload);
   plan.function_pkl = plan.payload;

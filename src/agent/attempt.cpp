@@ -42,19 +42,22 @@ void Attempt::start(ForkServer& server) {
 }
 
 void Attempt::start(const wire::Configure& configure) {
+  // What a rank gets of its own must be there before its libraries are loaded: OpenMP reads its variables then.
+  std::vector<std::map<std::string, std::string>> environments;
+  for (const auto& worker : start_.workers) environments.push_back(worker.begin.value("env", configure.env));
   const auto ends = open();
   const sys::Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   sys::SpawnOptions options;
   options.argv = configure.program;
-  options.env = configure.env;
-  options.env->insert_or_assign("LOCKSTEP_WORKER_FD", "3");
-  options.env->insert_or_assign("LOCKSTEP_PAYLOAD_FD", "4");
-  options.env->insert_or_assign("LOCKSTEP_STACKS_FD", "5");
   options.cwd = configure.cwd;
   options.own_session = true;
   options.parent_death_signal = SIGKILL;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const auto& [socket, log, stacks] = ends[i];
+    options.env = std::move(environments[i]);
+    options.env->insert_or_assign("LOCKSTEP_WORKER_FD", "3");
+    options.env->insert_or_assign("LOCKSTEP_PAYLOAD_FD", "4");
+    options.env->insert_or_assign("LOCKSTEP_STACKS_FD", "5");
     options.fds = {{null.get(), 0},   {log.get(), 1},      {log.get(), 2},
                    {socket.get(), 3}, {payload_.get(), 4}, {stacks.get(), 5}};
     workers_[i]->started(sys::spawn(options));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "store/hash.h"
 #include "store/retention.h"
 
 namespace lockstep::driver {
@@ -76,23 +77,6 @@ CheckpointKeeper::Committed CheckpointKeeper::commit(const Commit& commit, int a
   const int seq = next_seq_;
   const auto score = score_of(metrics, commit.parts);
   metrics.erase("config");
-  Checkpoint checkpoint =
-      in_memory() ? memory_checkpoint(commit) : disk_checkpoint(commit, seq, attempt, world_size, metrics);
-  next_seq_ = seq + 1;
-  if (in_memory()) kept_.clear();
-  kept_.push_back({seq, score, std::move(metrics), checkpoint});
-  return {std::move(checkpoint), seq};
-}
-
-Checkpoint CheckpointKeeper::memory_checkpoint(const Commit& commit) const {
-  std::vector<std::pair<std::string, Bytes>> files;
-  for (const Part& part : commit.parts)
-    files.insert(files.end(), part.written.contents.begin(), part.written.contents.end());
-  return Checkpoint::from_files(std::move(files));
-}
-
-Checkpoint CheckpointKeeper::disk_checkpoint(const Commit& commit, int seq, int attempt, int world_size,
-                                             const Value& metrics) const {
   store::Manifest manifest;
   manifest.seq = seq;
   manifest.attempt = attempt;
@@ -100,9 +84,31 @@ Checkpoint CheckpointKeeper::disk_checkpoint(const Commit& commit, int seq, int 
   for (const Part& part : commit.parts) manifest.ranks.push_back(part.rank);
   manifest.created = unix_seconds(wall_now());
   manifest.metrics = metrics;
+  Checkpoint checkpoint =
+      in_memory() ? memory_checkpoint(commit, std::move(manifest)) : disk_checkpoint(commit, std::move(manifest));
+  next_seq_ = seq + 1;
+  if (in_memory()) kept_.clear();
+  kept_.push_back({seq, score, std::move(metrics), checkpoint});
+  return {std::move(checkpoint), seq};
+}
+
+Checkpoint CheckpointKeeper::memory_checkpoint(const Commit& commit, store::Manifest manifest) const {
+  std::vector<std::pair<std::string, Bytes>> files;
+  for (const Part& part : commit.parts)
+    files.insert(files.end(), part.written.contents.begin(), part.written.contents.end());
+  for (const auto& [name, bytes] : files)
+    manifest.files.push_back(
+        {name, static_cast<std::int64_t>(bytes.size()), store::hash_of(std::as_bytes(std::span(bytes)))});
+  const std::string text = store::to_text(manifest);
+  files.emplace_back("manifest.json", Bytes(text.begin(), text.end()));
+  return Checkpoint::from_files(std::move(files));
+}
+
+Checkpoint CheckpointKeeper::disk_checkpoint(const Commit& commit, store::Manifest manifest) const {
   manifest.files = store::merge_parts(to_store(commit.parts));
   // With all ranks kept, workers cannot know the seq: they name the directory by the report.
-  const std::string partial = store::RunDirectory::partial_name(seq), written = commit.parts.front().written.partial;
+  const std::string partial = store::RunDirectory::partial_name(manifest.seq);
+  const std::string written = commit.parts.front().written.partial;
   if (written != partial) sys::files().rename(directory_.path() / written, directory_.path() / partial);
   return Checkpoint::from_directory(directory_.commit(partial, manifest));
 }

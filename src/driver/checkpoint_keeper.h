@@ -60,8 +60,8 @@ class CheckpointKeeper {
     Checkpoint checkpoint;
   };
   std::optional<double> score_of(const Value& metrics, const std::vector<Part>& parts) const;
-  Checkpoint memory_checkpoint(const Commit& commit) const;
-  Checkpoint disk_checkpoint(const Commit& commit, int seq, int attempt, int world_size, const Value& metrics) const;
+  Checkpoint memory_checkpoint(const Commit& commit, store::Manifest manifest) const;
+  Checkpoint disk_checkpoint(const Commit& commit, store::Manifest manifest) const;
 
   store::RunDirectory& directory_;
   CheckpointConfig config_;

@@ -41,7 +41,8 @@ Console Console::for_stderr(int verbose) {
   winsize size{};
   const int width = terminal && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
   Console console(verbose, terminal, width);
-  console.colour_ = terminal && std::getenv("NO_COLOR") == nullptr;
+  const char* no_color = std::getenv("NO_COLOR");
+  console.colour_ = terminal && (no_color == nullptr || *no_color == '\0');
   return console;
 }
 

@@ -24,6 +24,13 @@ RankLogs::RankLogs(const std::filesystem::path& directory, int ranks) {
   }
 }
 
+void RankLogs::begin_attempt() {
+  for (Log& log : logs_) {
+    log.lines.clear();
+    log.rest.clear();
+  }
+}
+
 void RankLogs::append(int rank, std::string_view text) {
   Log& log = logs_.at(static_cast<std::size_t>(rank));
   for (std::string_view left = text; !left.empty();) {

@@ -17,6 +17,8 @@ class RankLogs {
   /// Opens (appends to) the files of all ranks below `directory`, which exists.
   RankLogs(const std::filesystem::path& directory, int ranks);
 
+  /// Last lines are those of the attempt; the files go on.
+  void begin_attempt();
   void append(int rank, std::string_view text);
   /// The last lines that a rank printed, oldest first, an unfinished one too.
   std::vector<std::string> last_lines(int rank) const;

@@ -55,6 +55,17 @@ Value settings_of(const TrainerOptions& options) {
           {"verbose", verbose}};
 }
 
+/// A checkpoint in memory, its manifest too.
+std::vector<std::pair<std::string, Bytes>> files_of(const Checkpoint& checkpoint) {
+  std::vector<std::pair<std::string, Bytes>> files;
+  for (const auto& name : checkpoint.files()) files.emplace_back(name, checkpoint.read(name));
+  if (const auto manifest = checkpoint.metadata()) {
+    const std::string text = to_pretty_json(*manifest);
+    files.emplace_back("manifest.json", Bytes(text.begin(), text.end()));
+  }
+  return files;
+}
+
 /// The agent cannot start workers at all.
 class CannotStart : public EngineError {
  public:
@@ -74,8 +85,8 @@ class RunLoop {
   }
 
   RunOutcome run() {
-    open();
     if (plan_.handle_signals) signals_.emplace();
+    open();
     agent_.send(plan_.program);
     while (!end_) {
       for (auto event = take_event(); event && !end_; event = take_event()) handle(std::move(*event));
@@ -106,13 +117,14 @@ class RunLoop {
     record_.finished = 0;
     record_.num_workers = plan_.options.scaling.num_workers;
     record_.config_run = settings_of(plan_.options);
+    if (!plan_.metadata.empty()) record_.metadata = plan_.metadata;
     first_attempt_ = plan_.restore ? record_.attempt + 1 : 0;
     state_.attempt = first_attempt_ - 1;
     time_before_ = record_.time_total_s;
     keeper_.set_next_seq(record_.next_seq);
+    save_record();
     directory_.write_file("params.json", to_pretty_json(plan_.options.config));
     if (!plan_.function_pkl.empty()) directory_.write_file("function.pkl", plan_.function_pkl);
-    save_record();
 
     metrics::RunConstants constants{record_.trial_id, record_.experiment_id, "0", plan_.options.config,
                                     metrics::detailed_metrics_wanted()};
@@ -171,6 +183,10 @@ class RunLoop {
       failure.kind = FailureKind::storage;
       failure.message = error.what();
       fatal = false;
+    } catch (const EngineError&) {
+      throw;  // the agent is gone: receive() and the caller know what to do
+    } catch (const Error& error) {
+      failure.message = error.what();
     }
     events_.push_back(DriverFailed{std::move(failure), fatal});
   }
@@ -280,20 +296,34 @@ class RunLoop {
   // ------------------------------------------------------------ actions
 
   void act(StartWorkers& action) {
+    try {
+      agent_.send(prepare_attempt(action.attempt));
+    } catch (const StorageError& error) {
+      // Nothing was started, so nothing will be heard of this attempt; and no other one would fare better.
+      Failure failure;
+      failure.kind = FailureKind::storage;
+      failure.message = error.what();
+      events_.push_back(DriverFailed{std::move(failure), true});
+      events_.push_back(AttemptEnded{action.attempt});
+    }
+  }
+
+  wire::StartAttempt prepare_attempt(int attempt) {
+    logs_->begin_attempt();
     keeper_.begin_attempt();
     const std::optional<Checkpoint> resume = keeper_.latest() ? keeper_.latest() : plan_.options.resume_from;
-    const Value& metrics = keeper_.latest_metrics();
+    const Value metrics = keeper_.latest_metrics();
     const metrics::Progress from{metrics.value("training_iteration", 0L),
                                  time_before_ + Seconds(now() - started_).count()};
     recorder_->begin_attempt(state_.policy.world_size, from);
     unreported_ = state_.policy.world_size;
     wire::StartAttempt start;
-    start.attempt = action.attempt;
+    start.attempt = attempt;
     start.payload = plan_.payload;
-    const Value begin = common_begin(action.attempt, resume);
+    const Value begin = common_begin(attempt, resume);
     for (int rank = 0; rank < state_.policy.world_size; ++rank) start.workers.push_back({rank, begin_of(begin, rank)});
     save_record();
-    agent_.send(start);
+    return start;
   }
 
   Value common_begin(int attempt, const std::optional<Checkpoint>& resume) const {
@@ -318,7 +348,7 @@ class RunLoop {
     if (resume && resume->path())
       begin.checkpoint = *resume->path();
     else if (resume)
-      for (const auto& name : resume->files()) begin.checkpoint_files.emplace_back(name, resume->read(name));
+      begin.checkpoint_files = files_of(*resume);
     return wire::to_value(begin);
   }
 
@@ -363,13 +393,13 @@ class RunLoop {
   }
 
   void act(Commit& action) {
+    recorder_->flush();  // a checkpoint on disk has its report there too
     const auto committed =
         keeper_.commit(action, state_.attempt, state_.policy.world_size, recorder_->take_metrics(action.report));
     const auto path = committed.checkpoint.path();
     const wire::CheckpointCommitted done{action.report, committed.seq, path ? path->string() : std::string()};
     agent_.send(wire::ToWorker{state_.attempt, -1, wire::encode(done)});
     keeper_.retain();
-    recorder_->flush();
     save_record();
     const Value metrics = keeper_.latest_metrics();
     recorder_->call("on_checkpoint",

@@ -21,6 +21,7 @@ struct RunPlan {
   std::string function;     ///< registered name of a C++ function; empty in Python
   std::vector<std::string> python_path;
   std::vector<std::map<std::string, std::string>> rank_env;  ///< by rank: added to program.env
+  Value metadata = Value::object();                          ///< the user's, kept in run.json
   Value extra;                                               ///< for backends
   std::vector<std::string> notes;                            ///< lines to show at the start
   bool handle_signals = false;                               ///< Ctrl-C and SIGTERM end the run cleanly

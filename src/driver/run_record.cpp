@@ -42,6 +42,7 @@ Value RunRecord::to_value() const {
                  {"hostname", sys::host_name()}}},
                {"versions", {{"lockstep", kVersion}}},
                {"config_run", config_run},
+               {"metadata", metadata},
                {"metrics", metrics},
                {"failures", std::move(list)},
                {"error", error}};
@@ -63,6 +64,7 @@ RunRecord RunRecord::from_value(const Value& value) {
   record.experiment_id = value.value("experiment_id", std::string());
   record.metrics = value.value("metrics", Value::object());
   record.config_run = value.value("config_run", Value::object());
+  record.metadata = value.value("metadata", Value::object());
   record.error = value.value("error", std::string());
   for (const Value& failure : value.value("failures", Value::array()))
     record.failures.push_back(failure_from_value(failure));

@@ -25,6 +25,7 @@ struct RunRecord {
   std::string trial_id, experiment_id;
   Value metrics = Value::object();     ///< rank 0's last report
   Value config_run = Value::object();  ///< scaling, failure and checkpoint settings
+  Value metadata = Value::object();    ///< the user's own
   std::vector<Failure> failures;       ///< of all attempts
   std::string error;
 

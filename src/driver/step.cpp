@@ -148,7 +148,10 @@ struct Step {
       state.parts.erase(state.parts.begin());
       for (RankState& r : state.ranks) r.checkpoint_reports.erase(report);
       std::ranges::sort(parts, {}, &Part::rank);
-      if (auto clash = same_file_twice(report, parts)) return fail(std::move(*clash));
+      if (auto clash = same_file_twice(report, parts)) {
+        if (state.phase == Phase::attempting) fail(std::move(*clash));
+        continue;
+      }
       act(Commit{report, std::move(parts)});
     }
   }
@@ -156,15 +159,18 @@ struct Step {
   std::optional<Failure> same_file_twice(int report, const std::vector<Part>& parts) const {
     std::map<std::string, int> owner;
     for (const Part& part : parts) {
-      for (const auto& file : part.written.files) {
-        const auto [found, fresh] = owner.emplace(file.name, part.rank);
+      std::vector<std::string> names;
+      for (const auto& file : part.written.files) names.push_back(file.name);
+      for (const auto& [name, contents] : part.written.contents) names.push_back(name);
+      for (const auto& name : names) {
+        const auto [found, fresh] = owner.emplace(name, part.rank);
         if (fresh) continue;
         Failure failure;
         failure.kind = FailureKind::storage;
         failure.rank = part.rank;
         failure.attempt = state.attempt;
         failure.message = "[checkpoint] ranks " + std::to_string(found->second) + " and " + std::to_string(part.rank) +
-                          " both wrote " + in_quotes(file.name) + " into the checkpoint of report " +
+                          " both wrote " + in_quotes(name) + " into the checkpoint of report " +
                           std::to_string(report) + "; with keep_all_ranks every rank's files need names of their own";
         return failure;
       }
@@ -368,7 +374,8 @@ struct Step {
       case Phase::attempting:
       case Phase::diagnosing:
         state.phase = Phase::interrupted;
-        stop(true);
+        // A worker whose function does not run yet has nothing to end cleanly, and does not listen.
+        stop(std::ranges::all_of(state.ranks, &RankState::running));
         return release_meeting("[session] the run is being stopped");
     }
   }

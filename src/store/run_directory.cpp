@@ -49,11 +49,20 @@ void RunDirectory::create() {
     throw ConfigError("[run] there is a run in " + in_quotes(path_.native()) +
                       " already; choose another name, or restore that run to go on with it");
   const FileKind kind = files_.info(path_).kind;
-  if (kind != FileKind::none && (kind != FileKind::directory || !files_.list(path_).empty()))
+  if (kind != FileKind::none && (kind != FileKind::directory || !is_unused()))
     throw ConfigError("[run] " + in_quotes(path_.native()) +
                       " exists already and is neither a run nor an empty directory; choose another name");
   files_.make_directories(path_);
   make_logs();
+}
+
+bool RunDirectory::is_unused() const {
+  // A driver that was killed before it wrote run.json leaves an empty logs/ and half a run.json.
+  for (const auto& item : files_.list(path_)) {
+    if (item.name == "run.json.partial") continue;
+    if (item.name != "logs" || item.kind != FileKind::directory || !files_.list(logs()).empty()) return false;
+  }
+  return true;
 }
 
 void RunDirectory::open() {

@@ -36,7 +36,7 @@ class RunDirectory {
   /// Is there a run? (Has it a run.json?)
   bool exists() const;
   /// Makes the directory, those above it, and logs/. Throws ConfigError when a run or anything else is there already;
-  /// an empty directory is fine.
+  /// an empty directory, or one that a killed driver left before its run.json, is fine.
   void create();
   /// For a run that goes on: throws ConfigError when there is none; makes logs/ when it is missing.
   void open();
@@ -77,6 +77,7 @@ class RunDirectory {
 
  private:
   std::filesystem::path file_path(std::string_view name) const;
+  bool is_unused() const;
   void make_logs();
 
   sys::Files& files_;

@@ -1,7 +1,9 @@
 #include "train/launch.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -33,9 +35,20 @@ WarmAgent& warm_agent() {
   return *instance;
 }
 
+/// Whether the other end is gone. An idle agent sends nothing.
+bool is_closed(int socket) {
+  char byte;
+  const ssize_t count = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 /// The connected agent, started when there is none or it has died.
 int take_agent(WarmAgent& warm) {
   if (warm.engine && warm.owner != getpid()) warm.engine.reset();  // a fork's copy: the agent is the parent's
+  if (warm.engine && is_closed(warm.socket.get())) {
+    warm.socket.reset();
+    warm.engine.reset();
+  }
   if (!warm.engine) {
     warm.engine = std::make_unique<engine::LocalEngine>();
     warm.socket = std::move(warm.engine->start({}).front());

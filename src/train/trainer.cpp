@@ -46,12 +46,17 @@ std::string type_name(const std::exception& error) {
   return text;
 }
 
+/// For the signal handler.
+worker::WorkerSession* running_session = nullptr;
+
 /// A worker's whole life. Ends the process by _exit: destructors of the user's globals are not ours to run in every
 /// rank.
 [[noreturn]] void run_worker(int socket, int stacks) {
   setvbuf(stdout, nullptr, _IOLBF, 0);
   worker::install_native_stacks(stacks);
   auto* session = new worker::WorkerSession(socket);
+  running_session = session;
+  std::signal(SIGINT, [](int) { running_session->set_stopping(); });
   int code = 0;
   Failure failure;
   failure.kind = FailureKind::exception;

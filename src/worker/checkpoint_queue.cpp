@@ -1,5 +1,6 @@
 #include "worker/checkpoint_queue.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "base/json.h"
@@ -20,8 +21,12 @@ struct CheckpointQueue::Task {
 
 namespace {
 
+/// A number in data.json, also where Python wrote a numpy scalar or a float that JSON lacks.
 std::optional<double> number_at(const Value& data, const std::string& attribute) {
   const Value* found = find_path(data, attribute);
+  if (found != nullptr && found->is_object() && found->contains("$float"))
+    return std::strtod((*found)["$float"].get<std::string>().c_str(), nullptr);  // nan, inf or -inf
+  if (found != nullptr && found->is_object() && found->contains("$numpy")) found = find_path(*found, "value");
   if (found == nullptr || !found->is_number()) return std::nullopt;
   return found->get<double>();
 }

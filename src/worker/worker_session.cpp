@@ -23,6 +23,10 @@ WorkerSession::WorkerSession(int socket) : channel_(sys::Descriptor(socket)) {
       channel_, Seconds(begin_.heartbeat_interval), [this] { return wire::encode(wire::Heartbeat{progress_}); },
       [this] { lost(); });
   checkpoints_.emplace(begin_.storage, begin_.score_attribute, [this](const wire::CheckpointWritten& written) {
+    if (begin_.storage.empty()) {
+      const std::lock_guard lock(mutex_);
+      in_memory_ = Checkpoint::from_files(written.contents);
+    }
     outbox_->add(wire::encode(written));
     ++progress_;
   });
@@ -117,6 +121,7 @@ std::optional<Checkpoint> WorkerSession::checkpoint() {
     if (keeps_checkpoints())
       changed_.wait(lock, [&] { return ended_ || (committed_ && committed_->report >= last_checkpoint_report_); });
     if (committed_ && !committed_->path.empty()) return Checkpoint::from_directory(committed_->path);
+    if (in_memory_) return in_memory_;
   }
   if (!begin_.checkpoint.empty()) return Checkpoint::from_directory(begin_.checkpoint);
   if (!begin_.checkpoint_files.empty()) return Checkpoint::from_files(begin_.checkpoint_files);

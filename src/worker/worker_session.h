@@ -83,6 +83,7 @@ class WorkerSession : public Session {
   int meetings_ = 0;
   std::map<int, wire::MeetingDone> meetings_done_;
   std::optional<wire::CheckpointCommitted> committed_;
+  std::optional<Checkpoint> in_memory_;  ///< this rank's latest, when nothing is written to disk
   int last_checkpoint_report_ = -1;
 
   std::thread receiver_;

@@ -55,8 +55,7 @@ class AgentHarness : public testing::Test {
   /// The next message that is an M; others before it are kept in seen_.
   template <class M>
   M expect() {
-    const Instant deadline = now() + kPatience;
-    while (auto frame = channel_.receive(deadline)) {
+    while (auto frame = channel_.receive(now() + kPatience)) {
       auto message = wire::decode<wire::AgentToDriver>(*frame);
       note(message);
       seen_.push_back(message);

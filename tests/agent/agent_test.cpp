@@ -112,7 +112,7 @@ TEST_F(AgentProcess, EndsWithItsParentWhoeverHoldsTheSocket) {
 TEST_F(AgentProcess, ASlowDriverHoldsWorkersBack) {
   configure_exec();
   const long before = resident_kilobytes();
-  constexpr int kMegabytes = 64;
+  constexpr int kMegabytes = kMemoryIsItsOwn ? 64 : 16;
   start(1, {{cmd("spam", kMegabytes)}, {cmd("flood", kMegabytes)}});
   long most = 0;
   // The agent sleeps once it is full; until then its memory may grow.

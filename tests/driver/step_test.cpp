@@ -320,6 +320,25 @@ TEST_F(StepTest, OneFileNameFromTwoRanksIsAnErrorThatNamesBoth) {
   EXPECT_NE(state.failures[0].message.find("model.pt"), std::string::npos);
 }
 
+TEST_F(StepTest, OneFileNameFromTwoRanksIsAnErrorInMemoryToo) {
+  state.policy.keep_all_ranks = true;
+  begin(2);
+  run_all();
+  for (int index : {0, 1})
+    for (int rank : {0, 1}) report(rank, index, true);
+  for (int index : {0, 1}) {
+    for (int rank : {0, 1}) {
+      wire::CheckpointWritten written;
+      written.report = index;
+      written.contents = {{"data.json", Bytes{1}}};
+      send(PartWritten{0, rank, written});
+    }
+  }
+  EXPECT_EQ(count_all<Commit>(), 0);
+  ASSERT_EQ(state.failures.size(), 1U);  // once, not once per report
+  EXPECT_NE(state.failures[0].message.find("ranks 0 and 1"), std::string::npos);
+}
+
 // ------------------------------------------------------------ unequal reports
 
 TEST_F(StepTest, UnequalReportsAreNamedAtTheEnd) {

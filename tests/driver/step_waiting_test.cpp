@@ -178,6 +178,15 @@ TEST_F(WaitingTest, TheFirstInterruptAsksTheSecondKills) {
   EXPECT_EQ(done<EndRun>()[0].outcome, Outcome::interrupted);
 }
 
+TEST_F(WaitingTest, AnInterruptBeforeAllFunctionsRunKillsAtOnce) {
+  state.policy.world_size = 2;
+  send(AgentIsReady{});
+  send(WorkerStarted{0, 0, 100});
+  send(Interrupt{});
+  ASSERT_EQ(done<StopWorkers>().size(), 1U);
+  EXPECT_FALSE(done<StopWorkers>()[0].interrupt);
+}
+
 TEST_F(WaitingTest, AnInterruptReleasesRanksThatWaitForEachOther) {
   begin(2);
   meet(0, 0);

@@ -86,9 +86,7 @@ def test_checkpoints_that_do_not_fit(make_trainer: MakeTrainer, small_disk: Path
             session.report({"step": step}, checkpoint=Checkpoint.from_dict({"step": step, "weights": weights}))
 
     with pytest.raises(TrainingFailedError) as caught:
-        make_trainer(
-            train_func, storage_path=small_disk, failure_config=FailureConfig(max_failures=max_failures)
-        ).fit()
+        make_trainer(train_func, storage_path=small_disk, failure_config=FailureConfig(max_failures=max_failures)).fit()
     result = check_failed(caught)
     assert caught.value.failures[0].rank == 0
     assert len({failure.attempt for failure in result.failures}) == max_failures + 1
@@ -97,7 +95,9 @@ def test_checkpoints_that_do_not_fit(make_trainer: MakeTrainer, small_disk: Path
     data = result.checkpoint.to_dict()
     assert data["step"] >= 2 and (data["weights"] == data["step"]).all()
     again = Result.from_path(result.path)
-    assert again.state == "failed" and again.checkpoint is not None and again.checkpoint.to_dict()["step"] == data["step"]
+    assert (
+        again.state == "failed" and again.checkpoint is not None and again.checkpoint.to_dict()["step"] == data["step"]
+    )
     check_next_fit(make_trainer)
 
 

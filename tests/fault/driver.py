@@ -26,7 +26,7 @@ from lockstep import (
 
 
 def endless(config: dict[str, Any]) -> None:
-    """Counts on from the checkpoint: for ever, or five steps once `stop` is there. One child in a session of its own."""
+    """Counts on from the checkpoint: for ever, or five steps once `stop` is there. One child in its own session."""
     subprocess.Popen(["sleep", "300"], start_new_session=True)
     checkpoint = session.get_checkpoint()
     state = checkpoint.to_dict() if checkpoint else {"step": -1, "weights": numpy.full(4096, -1.0)}
@@ -90,7 +90,8 @@ def reporting(config: dict[str, Any]) -> None:
 def trainer_of(function: Any, storage: Path, workers: int = 2, name: str = "run", **config: Any) -> DataParallelTrainer:
     return DataParallelTrainer(
         function,
-        train_loop_config={"starts": str(storage / "starts"), "stop": str(storage / "stop"), "ready": str(storage)} | config,
+        train_loop_config={"starts": str(storage / "starts"), "stop": str(storage / "stop"), "ready": str(storage)}
+        | config,
         scaling_config=ScalingConfig(num_workers=workers),
         run_config=RunConfig(
             name=name, storage_path=storage, verbose=0, checkpoint_config=CheckpointConfig(num_to_keep=3)
@@ -106,7 +107,9 @@ def peak_memory() -> int:
 def main(mode: str, storage: Path) -> None:
     if mode == "endless":
         run = storage / "run"
-        (DataParallelTrainer.restore(run) if DataParallelTrainer.can_restore(run) else trainer_of(endless, storage)).fit()
+        (
+            DataParallelTrainer.restore(run) if DataParallelTrainer.can_restore(run) else trainer_of(endless, storage)
+        ).fit()
     elif mode == "interruptible":
         trainer_of(interruptible, storage).fit()
     elif mode == "stubborn":

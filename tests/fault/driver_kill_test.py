@@ -45,7 +45,7 @@ def wait_for_moment(moment: str, driver: subprocess.Popen[bytes], run: Path) -> 
     }
 
     def reached() -> bool:
-        assert driver.poll() is None, "the driver ended by itself"
+        assert driver.poll() is None, f"the driver ended by itself: {(run.parent / 'output').read_text()}"
         return bool(conditions[moment]())
 
     deadline = time.monotonic() + START_SECONDS
@@ -63,7 +63,8 @@ def test_a_killed_driver_leaves_nothing_and_the_run_goes_on(place: Any, tmp_path
     moments += ["training", "commit"] * int(max(0, storm_seconds - 8) / 3)
     for moment in moments:
         before, begun = last_step(run), len(starts.read_text().splitlines()) if starts.exists() else 0
-        driver = place.start("endless", tmp_path)
+        with open(tmp_path / "output", "wb") as output:
+            driver = place.start("endless", tmp_path, output=output)
         wait_for_moment(moment, driver, run)
         family = Family(descendants(driver.pid))
         assert len(family) >= 1
@@ -76,7 +77,9 @@ def test_a_killed_driver_leaves_nothing_and_the_run_goes_on(place: Any, tmp_path
         place.check_empty(5 - (time.monotonic() - killed))
         after = last_step(run)
         assert after >= before
-        new = [json.loads(line)["start"] for line in (starts.read_text() if starts.exists() else "").splitlines()[begun:]]
+        new = [
+            json.loads(line)["start"] for line in (starts.read_text() if starts.exists() else "").splitlines()[begun:]
+        ]
         assert new in ([], [before + 1]), "it went on from the last checkpoint"
         if moment in ("training", "commit", "retention"):
             assert new and after > before
@@ -90,12 +93,13 @@ def test_a_killed_driver_leaves_nothing_and_the_run_goes_on(place: Any, tmp_path
     assert result.checkpoint is not None and result.checkpoint.to_dict()["step"] == before + 5
     assert not [path.name for path in run.iterdir() if path.name.endswith((".partial", ".trash"))]
     rows = [json.loads(line) for line in (run / "result.json").read_text().splitlines() if line.endswith("}")]
-    assert {row["step"] for row in rows} == set(range(before + 6)), "every step that led to a checkpoint is logged"
+    assert {row["step"] for row in rows} == set(range(before + 6)), "no step that led to a checkpoint is missing"
 
 
 def test_the_driver_dies_while_a_worker_is_stopped(place: Any, tmp_path: Path) -> None:
     """A stopped process does not die of a closed socket."""
-    driver = place.start("endless", tmp_path)
+    with open(tmp_path / "output", "wb") as output:
+        driver = place.start("endless", tmp_path, output=output)
     wait_for_moment("training", driver, tmp_path / "run")
     family = Family(descendants(driver.pid))
     os.kill(workers_of(driver.pid)[0], signal.SIGSTOP)
@@ -107,7 +111,8 @@ def test_the_driver_dies_while_a_worker_is_stopped(place: Any, tmp_path: Path) -
 
 def test_the_driver_and_its_agent_die_together(place: Any, tmp_path: Path) -> None:
     """Nobody is left to clean up but the fork server and the kernel."""
-    driver = place.start("endless", tmp_path)
+    with open(tmp_path / "output", "wb") as output:
+        driver = place.start("endless", tmp_path, output=output)
     wait_for_moment("training", driver, tmp_path / "run")
     agent = agent_of(driver.pid)
     assert agent is not None

@@ -35,7 +35,9 @@ def test_a_bad_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=r"name"):
         RunConfig(name=name, storage_path=tmp_path / "runs")
     # Configurations can be changed until fit() is called.
-    trainer = DataParallelTrainer(lambda: None, run_config=RunConfig(name="good", storage_path=tmp_path / "runs", verbose=0))
+    trainer = DataParallelTrainer(
+        lambda: None, run_config=RunConfig(name="good", storage_path=tmp_path / "runs", verbose=0)
+    )
     trainer.run_config.name = name
     with pytest.raises(ConfigError, match=r"name"):
         trainer.fit()

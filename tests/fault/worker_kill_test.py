@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -132,7 +133,7 @@ def check_result_lines(run: Path, starts: dict[int, int]) -> None:
         assert row["training_iteration"] == row["step"] + 1
         steps.append(row["step"])
     assert steps[0] == 0
-    for before, step in zip(steps, steps[1:], strict=False):
+    for before, step in itertools.pairwise(steps):
         assert step == before + 1 or (step <= before and step in starts.values()), f"{step} follows {before}"
     assert sorted(set(steps)) == list(range(steps[-1] + 1))
 
