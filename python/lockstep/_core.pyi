@@ -63,7 +63,6 @@ class WorkerSession:
 def install_native_stacks(fd: int) -> None:
     """On SIGUSR2, writes the native stack of the interrupted thread there."""
 
-
 class RunOutcome:
     """What run() came to; from_path() reads the same from a run directory."""
 

@@ -285,6 +285,7 @@ import os, signal, sys, time
 from lockstep import *
 def train_func():
     session.report({"x": 1}, checkpoint=Checkpoint.from_dict({"x": 1}))
+    session.get_checkpoint()  # committed from here on
     try:
         print("running", flush=True)
         while True:

@@ -44,7 +44,10 @@ void Attempt::start(ForkServer& server) {
 void Attempt::start(const wire::Configure& configure) {
   // What a rank gets of its own must be there before its libraries are loaded: OpenMP reads its variables then.
   std::vector<std::map<std::string, std::string>> environments;
-  for (const auto& worker : start_.workers) environments.push_back(worker.begin.value("env", configure.env));
+  for (const auto& worker : start_.workers) {
+    environments.push_back(worker.begin.value("env", std::map<std::string, std::string>()));
+    environments.back().insert(configure.env.begin(), configure.env.end());
+  }
   const auto ends = open();
   const sys::Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   sys::SpawnOptions options;

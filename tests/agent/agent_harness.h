@@ -87,6 +87,7 @@ class AgentHarness : public testing::Test {
     start.payload = std::move(payload);
     for (std::size_t i = 0; i < commands.size(); ++i) {
       wire::Begin begin;
+      begin.env["OF_THIS_RANK"] = std::to_string(start.workers.size());
       begin.attempt = attempt;
       begin.rank = static_cast<int>(i);
       begin.config = commands[i];

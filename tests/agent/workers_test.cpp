@@ -52,6 +52,12 @@ TEST_F(Workers, TheProcessFindsWhatItWasPromised) {
   EXPECT_EQ(log_[0], "its value\n/usr\n100000\n1\n-1\n0 1 2 3 4 5 ");
 }
 
+TEST_F(Workers, EveryRankHasItsOwnEnvironment) {
+  start(0, {{cmd("print_env", "OF_THIS_RANK")}, {cmd("print_env", "OF_THIS_RANK")}});
+  expect<wire::AttemptEnded>();
+  EXPECT_EQ(log_, (std::vector<std::string>{"0\n", "1\n"}));
+}
+
 TEST_F(Workers, OutputAndErrorsKeepTheirOrder) {
   run({cmd("print", "1 "), cmd("print_error", "2 "), cmd("print", "3 "), cmd("print_error", "4")});
   EXPECT_EQ(log_[0], "1 2 3 4");
