@@ -17,6 +17,7 @@ from pathlib import Path
 
 import checkpoint
 import idle
+import peers
 import recovery
 import report
 import start
@@ -42,8 +43,37 @@ def main() -> None:
     for part in arguments.parts or PARTS:
         print(f"measuring {part} ...", flush=True)
         rows += PARTS[part]()
+    rows += peer_rows(rows)
     print_table(rows)
     print(f"written to {write_json(rows, arguments.output)}")
+
+
+def peer_rows(rows: list[Row]) -> list[Row]:
+    """How many times longer (or slower) the same work is on a peer, in this same run."""
+    ours = {
+        "cold": next((row.value for row in rows if row.what.startswith("cold script")), None),
+        "warm": next((row.value for row in rows if row.what.startswith("warm fit")), None),
+        "rate": next((row.value for row in rows if row.what.startswith("reports accepted")), None),
+    }
+    if all(value is None for value in ours.values()):
+        return []
+    print("measuring Ray Train ...", flush=True)
+    theirs = peers.ray_figures()
+    if theirs is None:
+        print("  not installed: see benchmarks/peers.py")
+        return []
+    more: list[Row] = []
+    for name, what in (
+        ("cold", "cold script: to the first line on 4 ranks"),
+        ("warm", "second fit(): to the first line on 4 ranks"),
+    ):
+        more.append(Row(f"Ray Train, {what}", theirs[name], "s"))
+        if ours[name]:
+            more.append(Row("  times ours", theirs[name] / ours[name], "x"))
+    more.append(Row("Ray Train, metrics-only reports from 2 workers", theirs["rate"], "/s"))
+    if ours["rate"]:
+        more.append(Row("  ours, times theirs", ours["rate"] / theirs["rate"], "x"))
+    return more
 
 
 def print_table(rows: list[Row]) -> None:

@@ -98,7 +98,10 @@ void init(int argc, char** argv) {
   arguments().assign(argv, argv + argc);
   if (const char* socket = std::getenv("LOCKSTEP_WORKER_FD")) {
     const char* stacks = std::getenv("LOCKSTEP_STACKS_FD");
-    run_worker(std::atoi(socket), stacks != nullptr ? std::atoi(stacks) : STDERR_FILENO);
+    const int messages = std::atoi(socket), place = stacks != nullptr ? std::atoi(stacks) : STDERR_FILENO;
+    // What the function starts is no worker.
+    for (const char* name : {"LOCKSTEP_WORKER_FD", "LOCKSTEP_STACKS_FD", "LOCKSTEP_PAYLOAD_FD"}) unsetenv(name);
+    run_worker(messages, place);
   }
 }
 
