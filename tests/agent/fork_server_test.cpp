@@ -46,7 +46,7 @@ const std::string& interpreter() {
 class ForkServers : public AgentHarness {
  protected:
   void SetUp() override {
-    if (interpreter().empty()) GTEST_SKIP() << "needs python3 with os.pidfd_open";
+    ASSERT_FALSE(interpreter().empty()) << "needs python3 with os.pidfd_open";
     char name[] = "/tmp/lockstep-test-XXXXXX";
     root_ = ::mkdtemp(name);
     fs::create_directory(root_ / "lockstep");
