@@ -33,7 +33,7 @@ class Checkpoint {
   /// A directory that exists; its files stay where they are.
   static Checkpoint from_directory(const std::filesystem::path& path);
   /// Plain values and, by name, arrays (copied). A value {"$tensor": NAME} stands for an array inside `data`.
-  static Checkpoint from_dict(Value data, std::vector<Tensor> tensors = {});
+  static Checkpoint from_dict(const Value& data, const std::vector<Tensor>& tensors = {});
   /// The inverse of to_bytes().
   static Checkpoint from_bytes(std::span<const std::uint8_t> bytes);
   /// File names and contents, as a worker or the driver holds them in memory.

@@ -49,12 +49,13 @@ Agent::Agent(Options options) {
                    [this](int signal) { signal == SIGCHLD ? child_ended() : loop_.stop(); });
   driver_.emplace(
       loop_, std::move(options.driver),
-      DriverLink::Handlers{.message = [this](auto& message) { std::visit([this](auto& each) { on(each); }, message); },
-                           .closed = [this] { loop_.stop(); },
-                           .full =
-                               [this](bool full) {
-                                 if (attempt_) attempt_->pause(full);
-                               }});
+      DriverLink::Handlers{
+          .message = [this](wire::DriverToAgent& message) { std::visit([this](auto& each) { on(each); }, message); },
+          .closed = [this] { loop_.stop(); },
+          .full =
+              [this](bool full) {
+                if (attempt_) attempt_->pause(full);
+              }});
   if (options.parent == 0) return;
   parent_ = sys::open_pidfd(options.parent);
   if (!parent_ || ::getppid() != options.parent) {

@@ -124,7 +124,7 @@ Checkpoint Checkpoint::from_directory(const fs::path& path) {
   return Checkpoint(std::move(contents));
 }
 
-Checkpoint Checkpoint::from_dict(Value data, std::vector<Tensor> tensors) {
+Checkpoint Checkpoint::from_dict(const Value& data, const std::vector<Tensor>& tensors) {
   if (!data.is_object()) throw ConfigError("[checkpoint] from_dict takes a dict, not " + std::string(data.type_name()));
   std::set<std::string> names;
   for (const auto& tensor : tensors) names.insert(tensor.name);
@@ -141,11 +141,13 @@ Checkpoint Checkpoint::from_bytes(std::span<const std::uint8_t> bytes) {
 
 Checkpoint Checkpoint::from_files(std::vector<std::pair<std::string, Bytes>> files) {
   auto contents = std::make_shared<Contents>();
-  for (auto& [name, bytes] : files) {
+  std::vector<std::pair<std::string, Bytes>> taken = std::move(files);
+  for (auto& file : taken) {
+    const std::string& name = file.first;
     if (const auto problem = store::file_name_problem(name); !problem.empty() && name != kManifestName)
       throw ConfigError("[checkpoint] the file name " + in_quotes(name) + " " + problem +
                         "; give the file another name");
-    if (!contents->memory.try_emplace(name, std::move(bytes)).second)
+    if (!contents->memory.try_emplace(name, std::move(file.second)).second)
       throw ConfigError("[checkpoint] the file name " + in_quotes(name) + " stands twice");
   }
   return Checkpoint(std::move(contents));

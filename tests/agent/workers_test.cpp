@@ -82,7 +82,7 @@ TEST_F(Workers, MessagesAreRelayedBothWays) {
 }
 
 TEST_F(Workers, LargeMessagesPass) {
-  Bytes large(20'000'000);
+  Bytes large(10'000'000);
   for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<std::uint8_t>(i * 7);
   start(0, {{cmd("echo", 1)}});
   send(wire::ToWorker{0, 0, large});
