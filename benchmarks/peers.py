@@ -1,4 +1,6 @@
-"""The same work on Ray Train, where it is installed: .venv-ray, made by
+"""The same work on Ray Train where it is installed (its older engine; the newer one is slower at this).
+
+It is looked for in .venv-ray, made by
 
 python3.11 -m venv .venv-ray && .venv-ray/bin/pip install "ray[train,tune]"
 """
@@ -63,7 +65,12 @@ def ray_figures(workers: int = 4, reports: int = 20) -> dict[str, Any] | None:
     if not RAY.exists():
         return None
     with scratch() as place:
-        environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "ignore"}
+        environment = {
+            **os.environ,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_TRAIN_V2_ENABLED": "0",
+            "PYTHONWARNINGS": "ignore",
+        }
         command = [str(RAY), "-c", SCRIPT, repr(time.time()), str(place), str(workers), str(reports)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         for line in done.stdout.splitlines():

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import time
 from pathlib import Path
 
@@ -58,7 +59,11 @@ def peer_rows(rows: list[Row]) -> list[Row]:
     if all(value is None for value in ours.values()):
         return []
     print("measuring Ray Train ...", flush=True)
-    theirs = peers.ray_figures()
+    try:
+        theirs = peers.ray_figures()
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        print(f"  {error}")
+        return []
     if theirs is None:
         print("  not installed: see benchmarks/peers.py")
         return []

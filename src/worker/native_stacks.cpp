@@ -19,6 +19,10 @@ void write_stack(int) {
   std::array<void*, 64> frames;
   const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
   if (write(stacks_fd, kTitle.data(), kTitle.size()) > 0) backtrace_symbols_fd(frames.data(), count, stacks_fd);
+  // The agent takes a zero byte for the end, and need not wait for silence.
+  if (write(stacks_fd, "", 1) < 0) {
+    // Nobody reads any more.
+  }
   errno = saved;
 }
 
