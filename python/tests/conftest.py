@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lockstep import DataParallelTrainer, Result, RunConfig, ScalingConfig
+
+# A shell that starts a job in the background makes it ignore Ctrl-C; the programs under test must not inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,9 @@ from lockstep import DataParallelTrainer, RunConfig, ScalingConfig
 sys.path.insert(0, str(Path(__file__).parent))  # process_tree, which all of them import
 
 from process_tree import Family, agent_of, wait_until
+
+# A shell that starts a job in the background makes it ignore Ctrl-C; the programs under test must not inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[2]
 
