@@ -106,11 +106,7 @@ Checkpoint CheckpointKeeper::memory_checkpoint(const Commit& commit, store::Mani
 
 Checkpoint CheckpointKeeper::disk_checkpoint(const Commit& commit, store::Manifest manifest) const {
   manifest.files = store::merge_parts(to_store(commit.parts));
-  // With all ranks kept, workers cannot know the seq: they name the directory by the report.
-  const std::string partial = store::RunDirectory::partial_name(manifest.seq);
-  const std::string written = commit.parts.front().written.partial;
-  if (written != partial) sys::files().rename(directory_.path() / written, directory_.path() / partial);
-  return Checkpoint::from_directory(directory_.commit(partial, manifest));
+  return Checkpoint::from_directory(directory_.commit(commit.parts.front().written.partial, manifest));
 }
 
 void CheckpointKeeper::retain() {

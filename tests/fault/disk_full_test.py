@@ -88,7 +88,8 @@ def test_checkpoints_that_do_not_fit(make_trainer: MakeTrainer, small_disk: Path
     with pytest.raises(TrainingFailedError) as caught:
         make_trainer(train_func, storage_path=small_disk, failure_config=FailureConfig(max_failures=max_failures)).fit()
     result = check_failed(caught)
-    assert caught.value.failures[0].rank == 0
+    # Whoever asks for the last bytes sees it first: rank 0 with the next checkpoint, or the driver with a manifest.
+    assert caught.value.failures[0].rank in (0, -1)
     assert len({failure.attempt for failure in result.failures}) == max_failures + 1
     assert result.checkpoint is not None
     result.checkpoint.verify()
