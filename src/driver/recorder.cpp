@@ -8,9 +8,6 @@ namespace lockstep::driver {
 namespace {
 
 constexpr Seconds kFlushEvery{0.2};
-/// Reports of one rank that may wait for other ranks'; beyond it the others count as missing, so that memory stays
-/// bounded.
-constexpr std::size_t kMostGathered = 10'000;
 /// A checkpoint whose commit never comes (its rank died) must not keep its metrics for ever.
 constexpr std::size_t kMostPending = 1'000;
 
@@ -43,8 +40,7 @@ void Recorder::start(const RunInfo& info, metrics::Progress from) {
 void Recorder::begin_attempt(int world_size, metrics::Progress from) {
   autofill_.begin_attempt(now(), from);
   metrics_.clear();
-  gathered_.assign(static_cast<std::size_t>(world_size), {});
-  finished_.assign(static_cast<std::size_t>(world_size), false);
+  rows_ = ReportRows(static_cast<std::size_t>(world_size));
 }
 
 void Recorder::function_started(metrics::RankZero rank_zero) {
@@ -53,10 +49,10 @@ void Recorder::function_started(metrics::RankZero rank_zero) {
 
 void Recorder::deliver(int rank, const std::vector<wire::Report>& reports) {
   for (const wire::Report& report : reports) {
-    if (all_ranks_wanted_) gather(rank, report);
+    if (all_ranks_wanted_) rows_.add(rank, report.metrics);
     if (rank == 0) record(report);
   }
-  if (all_ranks_wanted_) release_gathered(false);
+  if (all_ranks_wanted_) release_rows();
 }
 
 void Recorder::record(const wire::Report& report) {
@@ -73,35 +69,17 @@ void Recorder::record(const wire::Report& report) {
   if (!callbacks_.empty()) call("on_result", [&](Callback& callback) { callback.on_result(result); });
 }
 
-void Recorder::gather(int rank, const wire::Report& report) {
-  gathered_[static_cast<std::size_t>(rank)].push_back(wire::decode_value(report.metrics));
-}
-
-void Recorder::release_gathered(bool all) {
-  const auto waits = [&](std::size_t rank) { return gathered_[rank].empty() && !finished_[rank]; };
-  for (;;) {
-    bool any = false, complete = true, overfull = false;
-    for (std::size_t rank = 0; rank < gathered_.size(); ++rank) {
-      any = any || !gathered_[rank].empty();
-      complete = complete && !waits(rank);
-      overfull = overfull || gathered_[rank].size() > kMostGathered;
-    }
-    if (!any || !(complete || overfull || all)) return;
-    std::vector<Value> row;
-    for (auto& queue : gathered_) {
-      row.push_back(queue.empty() ? Value(nullptr) : std::move(queue.front()));
-      if (!queue.empty()) queue.pop_front();
-    }
+void Recorder::release_rows() {
+  while (const auto row = rows_.next())
     call("on_report", [&](Callback& callback) {
-      if (callback.wants_all_ranks()) callback.on_report(row);
+      if (callback.wants_all_ranks()) callback.on_report(*row);
     });
-  }
 }
 
 void Recorder::finished(int rank) {
-  if (gathered_.empty()) return;
-  finished_[static_cast<std::size_t>(rank)] = true;
-  if (all_ranks_wanted_) release_gathered(std::ranges::all_of(finished_, [](bool each) { return each; }));
+  if (!all_ranks_wanted_) return;
+  rows_.finish(rank);
+  release_rows();
 }
 
 Value Recorder::take_metrics(int report) {

@@ -2,13 +2,13 @@
 
 #include <lockstep/callback.h>
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "driver/console.h"
+#include "driver/report_rows.h"
 #include "driver/run_plan.h"
 #include "metrics/autofill.h"
 #include "metrics/sink.h"
@@ -55,8 +55,7 @@ class Recorder {
  private:
   void guard(Callback& callback, const char* hook, const std::function<void()>& body);
   void record(const wire::Report& report);
-  void gather(int rank, const wire::Report& report);
-  void release_gathered(bool all);
+  void release_rows();
 
   std::vector<Callback*> callbacks_;
   bool all_ranks_wanted_ = false;
@@ -65,9 +64,8 @@ class Recorder {
   Console& console_;
   Instant started_{};
   Value config_;
-  std::map<int, Value> metrics_;             ///< by report, of those with a checkpoint not committed yet
-  std::vector<std::deque<Value>> gathered_;  ///< by rank, reports that wait for other ranks'
-  std::vector<bool> finished_;
+  std::map<int, Value> metrics_;  ///< by report, of those with a checkpoint not committed yet
+  ReportRows rows_;
   std::optional<Instant> flush_due_;
 };
 

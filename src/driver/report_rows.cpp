@@ -1,0 +1,48 @@
+#include "driver/report_rows.h"
+
+#include <algorithm>
+
+#include "wire/codec.h"
+
+namespace lockstep::driver {
+namespace {
+
+std::size_t cost_of(const Bytes& metrics) { return metrics.size() + sizeof metrics; }
+
+}  // namespace
+
+void ReportRows::add(int rank, Bytes metrics) {
+  Rank& r = ranks_.at(static_cast<std::size_t>(rank));
+  if (r.to_drop > 0) {
+    --r.to_drop;
+    return;
+  }
+  bytes_ += cost_of(metrics);
+  r.waiting.push_back(std::move(metrics));
+}
+
+void ReportRows::finish(int rank) { ranks_.at(static_cast<std::size_t>(rank)).finished = true; }
+
+bool ReportRows::is_due() const {
+  if (std::ranges::all_of(ranks_, [](const Rank& r) { return r.waiting.empty(); })) return false;
+  return bytes_ > most_bytes_ ||
+         std::ranges::all_of(ranks_, [](const Rank& r) { return r.finished || !r.waiting.empty(); });
+}
+
+std::optional<std::vector<Value>> ReportRows::next() {
+  if (!is_due()) return std::nullopt;
+  std::vector<Value> row;
+  for (Rank& r : ranks_) {
+    if (r.waiting.empty()) {
+      row.emplace_back(nullptr);
+      if (!r.finished) ++r.to_drop;
+      continue;
+    }
+    bytes_ -= cost_of(r.waiting.front());
+    row.push_back(wire::decode_value(r.waiting.front()));
+    r.waiting.pop_front();
+  }
+  return row;
+}
+
+}  // namespace lockstep::driver

@@ -1,0 +1,65 @@
+#include "driver/report_rows.h"
+
+#include <gtest/gtest.h>
+
+#include "wire/codec.h"
+
+namespace lockstep::driver {
+namespace {
+
+Bytes report(int i) { return wire::encode_value({{"i", i}}); }
+
+/// The rows that are due now, as text.
+std::string rows(ReportRows& of) {
+  std::string out;
+  while (const auto row = of.next()) {
+    for (const Value& metrics : *row) out += metrics.is_null() ? "- " : metrics["i"].dump() + " ";
+    out += "| ";
+  }
+  return out;
+}
+
+TEST(ReportRows, WaitsForEveryRank) {
+  ReportRows reports(2);
+  for (int i = 0; i < 3; ++i) reports.add(1, report(i));
+  EXPECT_EQ(rows(reports), "");
+  reports.add(0, report(0));
+  reports.add(0, report(1));
+  EXPECT_EQ(rows(reports), "0 0 | 1 1 | ");
+}
+
+TEST(ReportRows, RanksThatEndedAreNotWaitedFor) {
+  ReportRows reports(2);
+  reports.add(0, report(0));
+  reports.add(0, report(1));
+  reports.add(1, report(0));
+  EXPECT_EQ(rows(reports), "0 0 | ");
+  reports.finish(1);
+  EXPECT_EQ(rows(reports), "1 - | ");
+  reports.finish(0);
+  EXPECT_EQ(rows(reports), "");
+}
+
+/// A driver that was busy finds the backlog of one rank before that of the other.
+TEST(ReportRows, ALongBacklogOfOneRankIsKept) {
+  ReportRows reports(2);
+  for (int i = 0; i < 100'000; ++i) reports.add(1, report(i));
+  for (int i = 0; i < 100'000; ++i) {
+    EXPECT_FALSE(reports.next()) << i;
+    reports.add(0, report(i));
+    const auto row = reports.next();
+    ASSERT_TRUE(row && (*row)[0] == (*row)[1]) << i;
+  }
+}
+
+TEST(ReportRows, BeyondTheBoundRowsGoWithoutTheRankThatIsBehindAndStayAligned) {
+  const std::size_t one = report(1).size() + sizeof(Bytes);
+  ReportRows reports(2, 3 * one);
+  for (int i = 0; i < 5; ++i) reports.add(1, report(i));
+  EXPECT_EQ(rows(reports), "- 0 | - 1 | ");
+  for (int i = 0; i < 5; ++i) reports.add(0, report(i));
+  EXPECT_EQ(rows(reports), "2 2 | 3 3 | 4 4 | ");
+}
+
+}  // namespace
+}  // namespace lockstep::driver
