@@ -1,7 +1,7 @@
 """Measures Lockstep against its figures, and against peers where they are installed.
 
-    make bench                                   # all of it, about a minute
-    .venv/bin/python benchmarks/run.py report    # some of it: start report checkpoint recovery idle
+    make bench                                   # all of it, some minutes
+    .venv/bin/python benchmarks/run.py report    # some of it: start report checkpoint recovery idle torch
 
 Prints a table and writes benchmarks/results/<date>.json. Times are medians; run it on a quiet machine.
 """
@@ -22,6 +22,7 @@ import peers
 import recovery
 import report
 import start
+import torch_ddp
 from measure import Row
 
 PARTS = {
@@ -30,6 +31,7 @@ PARTS = {
     "checkpoint": checkpoint.measure,
     "recovery": recovery.measure,
     "idle": idle.measure,
+    "torch": torch_ddp.measure,
 }
 
 

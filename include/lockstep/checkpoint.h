@@ -16,7 +16,7 @@ namespace lockstep {
 /// An array in a dict checkpoint: C order, little endian, named as in tensors.safetensors.
 struct Tensor {
   std::string name;
-  std::string dtype;  ///< safetensors' word: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL
+  std::string dtype;  ///< safetensors' word: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL C64 F8_E4M3 ...
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;  ///< borrowed
 };

@@ -5,11 +5,18 @@
     {"$tensor": NAME, "kind": "numpy" | "torch" | "bytes"}    in tensors.safetensors; kind defaults to numpy
     {"$tuple": [...]}  {"$set": [...]}  {"$frozenset": [...]}
     {"$dict": [[key, value], ...]}                            a dict with a key that is no str or begins with "$"
-    {"$ordered_dict": [[key, value], ...]}
+    {"$ordered_dict": [[key, value], ...]}                    with "metadata" too when it is a module's state_dict
+    {"$counter": [[key, value], ...]}
     {"$bytes": base64}  {"$complex": [real, imag]}
     {"$float": "nan" | "inf" | "-inf"}  {"$int": "..."}       beyond what JSON, or 64 bits, hold
     {"$numpy": dtype, "value": ...}                           a numpy scalar
+    {"$torch_size": [...]}  {"$torch_dtype": "float32"}  {"$torch_device": "cuda:0"}
     {"$object": i}                                            the i-th of the list that is pickled in objects.pkl
+
+``$tensor`` may have "shape", "stride", "offset", "dtype" and "layout", for tensors that share memory or do not lie in C
+order: see ``_arrays``. With torch there also are "parameter": true, "requires_grad": true, "conj": true and "buffer":
+"persistent" or "transient". Tensors inside of pickled objects are stored like all others; the first ``$object`` lists
+them under "tensors", and objects.pkl refers to them by their number there.
 
 C++ reads and writes the same. numpy and torch are touched only where the values or the file need them.
 """
@@ -17,13 +24,16 @@ C++ reads and writes the same. numpy and torch are touched only where the values
 from __future__ import annotations
 
 import base64
+import io
 import json
 import math
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from lockstep import _arrays
+from lockstep._arrays import Tensor
 from lockstep.errors import SerializationError, StorageError
 
 MAX_DEPTH = 100
@@ -31,26 +41,7 @@ MAX_DEPTH = 100
 LARGE_BYTES = 64 * 1024
 """Longer bytes are stored as they are beside the arrays, not as base64."""
 
-_SAFETENSORS_WORDS = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
-_DTYPE_NAMES = {word: name for name, word in _SAFETENSORS_WORDS.items()}
 _NOT_PLAIN = object()
-
-Tensor = tuple[str, str, tuple[int, ...], Any]
-"""Name, safetensors' word for the type, shape, and a buffer of the bytes."""
 
 
 class Encoded(NamedTuple):
@@ -61,15 +52,18 @@ class Encoded(NamedTuple):
     objects: bytes | None
 
 
-def encode(value: Any) -> Encoded:
+def encode(value: Any, unwrap: bool = False) -> Encoded:
     """Takes a checkpoint's dict apart. Arrays are borrowed, not copied, where their memory can be used as it is.
+
+    With `unwrap`, a DistributedDataParallel is its model, and a state_dict of one loses the prefix ``module.``.
 
     >>> encode({"epoch": 3, "range": (1, 2)}).data
     '{"epoch": 3, "range": {"$tuple": [1, 2]}}'
     """
-    encoder = _Encoder()
+    encoder = _Encoder(unwrap)
     tree = encoder.value(value, ())
-    return Encoded(json.dumps(tree, allow_nan=False), encoder.tensors, encoder.pickled())
+    objects = encoder.finish()
+    return Encoded(json.dumps(tree, allow_nan=False), encoder.tensors, objects)
 
 
 def decode(data: str | bytes, tensors: Callable[[], Iterable[Tensor]], objects: Callable[[], bytes]) -> Any:
@@ -81,18 +75,19 @@ def decode(data: str | bytes, tensors: Callable[[], Iterable[Tensor]], objects: 
     decoder = _Decoder(tensors, objects)
     try:
         return json.loads(data, object_hook=decoder.object)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StorageError(f"[checkpoint] data.json is broken: {error}") from error
 
 
 class _Encoder:
-    def __init__(self) -> None:
+    def __init__(self, unwrap: bool) -> None:
         self.tensors: list[Tensor] = []
+        self._unwrap = unwrap
         self._names: set[str] = {"__metadata__"}  # safetensors' own
-        self._known: dict[Any, str] = {}
+        self._known: dict[int, str] = {}
         self._alive: list[Any] = []  # ids are only good while their objects live
-        self._objects: list[Any] = []
-        self._object_paths: list[Sequence[str]] = []
+        self._views: Any = None
+        self._objects: list[tuple[Any, tuple[str, ...], dict[str, Any]]] = []
         self._open: set[int] = set()
 
     def value(self, value: Any, path: tuple[str, ...]) -> Any:
@@ -102,24 +97,28 @@ class _Encoder:
         plain = _plain_scalar(kind, value)
         if plain is not _NOT_PLAIN:
             return plain
-        if kind in (dict, OrderedDict, list, tuple, set, frozenset):
+        if self._unwrap and _torch() is not None:
+            from lockstep._tensors import unwrapped
+
+            value = unwrapped(value)
+            kind = type(value)
+        if kind in (dict, OrderedDict, Counter, list, tuple, set, frozenset):
             return self._container(kind, value, path)
         if kind is bytes:
             return self._bytes(value, path)
         if kind is complex:
             return {"$complex": [_float(value.real), _float(value.imag)]}
-        array = self._array(kind, value, path)
+        array = self._of_numpy(kind, value, path)
+        if array is None:
+            array = self._of_torch(kind, value, path)
         return array if array is not None else self._object(value, path)
 
-    def pickled(self) -> bytes | None:
-        if not self._objects:
-            return None
-        import cloudpickle
-
-        try:
-            return bytes(cloudpickle.dumps(self._objects))
-        except Exception as error:
-            raise self._unpicklable(error) from error
+    def finish(self) -> bytes | None:
+        """Pickles what is left, stores the tensors, and returns objects.pkl's contents."""
+        pickled = self._pickled() if self._objects else None
+        if self._views is not None:
+            self._views.store()
+        return pickled
 
     def _container(self, kind: type, value: Any, path: tuple[str, ...]) -> Any:
         if id(value) in self._open:
@@ -132,9 +131,12 @@ class _Encoder:
         try:
             if kind is dict and all(type(key) is str and not key.startswith("$") and _is_text(key) for key in value):
                 return {key: self.value(item, (*path, key)) for key, item in value.items()}
-            if kind is dict or kind is OrderedDict:
-                word = "$dict" if kind is dict else "$ordered_dict"
-                return {word: [[self.value(k, path), self.value(v, (*path, str(k)))] for k, v in value.items()]}
+            if kind in _DICTS:
+                pairs = [[self.value(k, path), self.value(v, (*path, str(k)))] for k, v in value.items()]
+                notes = getattr(value, "_metadata", None)
+                if kind is OrderedDict and notes:  # torch: the versions of the modules that a state_dict is of
+                    return {"$ordered_dict": pairs, "metadata": self.value(notes, (*path, "_metadata"))}
+                return {_DICTS[kind]: pairs}
             items = value if kind is list and _all_plain(value) else self._items(value, path)
             return items if kind is list else {f"${kind.__name__}": items}
         finally:
@@ -146,75 +148,127 @@ class _Encoder:
     def _bytes(self, value: bytes, path: tuple[str, ...]) -> Any:
         if len(value) < LARGE_BYTES:
             return {"$bytes": base64.b64encode(value).decode("ascii")}
-        name = self._known.get(id(value)) or self._add(id(value), value, path, "U8", (len(value),), value)
+        name = self._known.get(id(value))
+        if name is None:
+            name = self._add(path, "U8", (len(value),), value)
+            self._remember(value, name)
         return {"$tensor": name, "kind": "bytes"}
 
-    def _array(self, kind: type, value: Any, path: tuple[str, ...]) -> Any:
-        """The entry for an array or numpy scalar; None when it must be pickled.
+    def _of_numpy(self, kind: type, value: Any, path: tuple[str, ...]) -> Any:
+        """The form of numpy's array or scalar; None when it is neither, or must be pickled.
 
         A package that is not imported cannot have made `value`.
         """
         numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            if kind is numpy.ndarray:
-                return self._numpy_array(numpy, value, path)
-            if isinstance(value, numpy.generic):
-                word = _SAFETENSORS_WORDS.get(value.dtype.name)
-                return None if word is None else {"$numpy": value.dtype.name, "value": self.value(value.item(), path)}
-        torch = sys.modules.get("torch")
-        if torch is not None and hasattr(torch, "nn") and kind in (torch.Tensor, torch.nn.Parameter):
-            return self._torch_tensor(torch, value, path)
+        if numpy is None:
+            return None
+        if kind is numpy.ndarray:
+            return self._numpy_array(numpy, value, path)
+        if isinstance(value, numpy.generic) and _arrays.is_known(value.dtype.name):
+            return {"$numpy": value.dtype.name, "value": self.value(value.item(), path)}
         return None
 
     def _numpy_array(self, numpy: Any, array: Any, path: tuple[str, ...]) -> Any:
-        word = _SAFETENSORS_WORDS.get(array.dtype.name)
-        if word is None or not array.dtype.isnative:
+        if not _arrays.is_known(array.dtype.name) or not array.dtype.isnative:
             return None
         name = self._known.get(id(array))
         if name is None:
-            contiguous = numpy.asarray(array, order="C")
-            name = self._add(id(array), array, path, word, array.shape, contiguous.reshape(-1).view(numpy.uint8))
-        return {"$tensor": name, "kind": "numpy"}
-
-    def _torch_tensor(self, torch: Any, tensor: Any, path: tuple[str, ...]) -> Any:
-        word = _SAFETENSORS_WORDS.get(str(tensor.dtype).removeprefix("torch."))
-        if word is None or tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
-            return None
-        # state_dict() makes new tensors of the same memory: tied weights are known by where they lie.
-        place = (tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
-        key = place if tensor.numel() > 0 else id(tensor)
-        name = self._known.get(key)
-        if name is None:
-            flat = tensor.detach().cpu().resolve_neg().contiguous().reshape(-1)
-            name = self._add(key, tensor, path, word, tuple(tensor.shape), flat.view(torch.uint8).numpy())
-        entry: dict[str, Any] = {"$tensor": name, "kind": "torch"}
-        if isinstance(tensor, torch.nn.Parameter):
-            entry["parameter"] = True
-        if tensor.requires_grad:
-            entry["requires_grad"] = True
+            contiguous = numpy.asarray(array, order="C").reshape(-1).view(numpy.uint8)
+            name = self._add(path, *_arrays.as_stored(array.dtype.name, array.shape), contiguous)
+            self._remember(array, name)
+        entry: dict[str, Any] = {"$tensor": name, "kind": "numpy"}
+        if array.dtype.name in _arrays.PARTS:
+            entry |= {"dtype": array.dtype.name, "shape": list(array.shape)}
         return entry
 
-    def _add(self, key: Any, owner: Any, path: tuple[str, ...], word: str, shape: tuple[int, ...], buffer: Any) -> str:
+    def _of_torch(self, kind: type, value: Any, path: tuple[str, ...]) -> Any:
+        """The form of torch's tensor, size, dtype or device; None when it is none of them, or must be pickled."""
+        torch = _torch()
+        if torch is None:
+            return None
+        if kind in (torch.Tensor, torch.nn.Parameter):
+            if self._views is None:
+                from lockstep._tensors import Views
+
+                self._views = Views(self._add)
+            return self._views.take(value, path)
+        if kind is torch.Size:
+            return {"$torch_size": list(value)}
+        if kind is torch.dtype:
+            return {"$torch_dtype": str(value).removeprefix("torch.")}
+        return {"$torch_device": str(value)} if kind is torch.device else None
+
+    def _add(self, path: tuple[str, ...], word: str, shape: tuple[int, ...], buffer: Any) -> str:
         base = ".".join(path).encode("utf-8", "backslashreplace").decode() or "value"
         name, count = base, 1
         while name in self._names:
             count += 1
             name = f"{base}~{count}"
         self._names.add(name)
-        self._known[key] = name
-        self._alive.append(owner)
         self.tensors.append((name, word, tuple(shape), buffer))
         return name
 
+    def _remember(self, owner: Any, name: str) -> None:
+        self._known[id(owner)] = name
+        self._alive.append(owner)
+
     def _object(self, value: Any, path: tuple[str, ...]) -> Any:
-        self._objects.append(value)
-        self._object_paths.append(path)
-        return {"$object": len(self._objects) - 1}
+        form: dict[str, Any] = {"$object": len(self._objects)}
+        self._objects.append((value, path, form))
+        return form
+
+    def _pickled(self) -> bytes:
+        """The objects' pickle. Tensors in it are taken out; they are listed in the first object's form."""
+        import cloudpickle
+
+        entries: list[Any] = []
+        take = self._taker(entries)
+
+        class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+            def persistent_id(self, value: Any) -> int | None:
+                return take(value)
+
+        try:
+            file = io.BytesIO()
+            Pickler(file).dump([value for value, _, _ in self._objects])
+        except Exception as error:
+            raise self._unpicklable(error) from error
+        if entries:
+            self._objects[0][2]["tensors"] = entries
+        return file.getvalue()
+
+    def _taker(self, entries: list[Any]) -> Callable[[Any], int | None]:
+        """Puts a tensor that is about to be pickled into `entries` and gives its number; None for all else."""
+        torch = _torch()
+        if torch is None:
+            return lambda value: None
+        names: dict[int, tuple[str, ...]] = {}
+        for module, path, _ in self._objects:
+            if isinstance(module, torch.nn.Module):
+                for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+                    names.setdefault(id(tensor), (*path, name))
+        numbers: dict[int, int] = {}
+
+        def take(value: Any) -> int | None:
+            if type(value) not in (torch.Tensor, torch.nn.Parameter):
+                return None
+            if id(value) not in numbers:
+                if value.__dict__.keys() - {"_is_buffer", "persistent"} or value._backward_hooks:
+                    return None  # attributes of the user's own, which only a pickle keeps
+                entry = self._of_torch(type(value), value, names.get(id(value), ("objects", str(len(entries)))))
+                if entry is None:
+                    return None
+                self._alive.append(value)
+                numbers[id(value)] = len(entries)
+                entries.append(entry)
+            return numbers[id(value)]
+
+        return take
 
     def _unpicklable(self, error: Exception) -> SerializationError:
         import cloudpickle
 
-        for value, path in zip(self._objects, self._object_paths, strict=True):
+        for value, path, _ in self._objects:
             try:
                 cloudpickle.dumps(value)
             except Exception as cause:
@@ -230,7 +284,9 @@ class _Decoder:
         self._read_tensors = tensors
         self._read_objects = objects
         self._tensors: dict[str, Tensor] | None = None
-        self._arrays: dict[Any, Any] = {}
+        self._arrays: dict[str, Any] = {}
+        self._memories: dict[Any, Any] = {}
+        self._outside: list[Any] = []
         self._objects: list[Any] | None = None
 
     def object(self, found: dict[str, Any]) -> Any:
@@ -242,68 +298,132 @@ class _Decoder:
 
     def _special(self, key: str, found: dict[str, Any]) -> Any:
         value = found[key]
-        simple = _SPECIAL.get(key)
-        if simple is not None:
-            return simple(value)
         if key == "$tensor":
             return self._tensor(value, found)
-        if key == "$numpy":
-            import numpy
-
-            return numpy.dtype(value).type(found["value"])
         if key == "$object":
-            return self._object(value)
-        raise StorageError(
-            f"[checkpoint] data.json holds the unknown form {key!r}; a newer Lockstep may have written it"
-        )
+            return self._object(value, found)
+        make = _SPECIAL.get(key)
+        if make is None:
+            raise StorageError(
+                f"[checkpoint] data.json holds the unknown form {key!r}; a newer Lockstep may have written it"
+            )
+        try:
+            return make(value, found)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise StorageError(f"[checkpoint] data.json is broken: {_short(found)} has no meaning: {error}") from error
 
-    def _object(self, index: int) -> Any:
+    def _object(self, index: Any, found: dict[str, Any]) -> Any:
         if self._objects is None:
-            import pickle
-
-            self._objects = pickle.loads(self._read_objects())
+            self._outside = found.get("tensors", [])
+            self._objects = _unpickle(self._read_objects(), self._outside)
+        if type(index) is not int or not 0 <= index < len(self._objects):
+            raise StorageError(
+                f"[checkpoint] data.json refers to the object {index!r}; objects.pkl holds {len(self._objects)}"
+            )
         return self._objects[index]
 
-    def _tensor(self, name: str, found: dict[str, Any]) -> Any:
+    def _tensor(self, name: Any, found: dict[str, Any]) -> Any:
         if self._tensors is None:
             self._tensors = {tensor[0]: tensor for tensor in self._read_tensors()}
-        if name not in self._tensors:
+        tensor = self._tensors.get(name) if type(name) is str else None
+        if tensor is None:
             raise StorageError(
                 f"[checkpoint] data.json refers to the array {name!r}, which tensors.safetensors does not hold"
             )
-        kind = found.get("kind", "numpy")
-        key = (name, kind, bool(found.get("parameter")), bool(found.get("requires_grad")))
+        key = repr(found)  # what stands in two places is one array again
         if key not in self._arrays:
-            self._arrays[key] = self._array(*key)
+            self._arrays[key] = self._array(tensor, found)
         return self._arrays[key]
 
-    def _array(self, name: str, kind: str, parameter: bool, requires_grad: bool) -> Any:
-        assert self._tensors is not None
-        tensor = self._tensors[name]
+    def _array(self, tensor: Tensor, found: dict[str, Any]) -> Any:
+        kind = found.get("kind", "numpy")
         if kind == "bytes":
             return bytes(tensor[3])
-        torch = _import_torch() if kind == "torch" else None
-        if torch is None:
-            return _to_numpy(tensor)
-        # A tensor and a parameter of one name share their memory, as they did when they were saved.
-        if (name, "memory") not in self._arrays:
-            self._arrays[name, "memory"] = _to_torch(torch, tensor)
-        memory = self._arrays[name, "memory"]
-        if parameter:
-            return torch.nn.Parameter(memory, requires_grad=requires_grad)
-        return memory.detach().requires_grad_() if requires_grad else memory
+        if kind == "torch" and _import_torch() is not None:
+            from lockstep._tensors import restore
+
+            return restore(tensor, found, self._memories)
+        return _arrays.numpy_array(tensor, found, self._memories)
 
 
-_SPECIAL: dict[str, Callable[[Any], Any]] = {
-    "$tuple": tuple,
-    "$set": set,
-    "$frozenset": frozenset,
-    "$dict": dict,
-    "$ordered_dict": OrderedDict,
-    "$bytes": base64.b64decode,
-    "$float": float,
-    "$int": lambda digits: int(digits, 0),
-    "$complex": lambda parts: complex(*parts),
+def _unpickle(data: bytes, outside: list[Any]) -> list[Any]:
+    """The list in objects.pkl; `outside` are the tensors that it refers to. What was on a GPU comes to the CPU."""
+    import pickle
+
+    def from_bytes(saved: bytes) -> Any:
+        import torch
+
+        return torch.load(io.BytesIO(saved), map_location="cpu", weights_only=False)
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, number: Any) -> Any:
+            if type(number) is not int or not 0 <= number < len(outside):
+                raise StorageError(
+                    f"[checkpoint] objects.pkl refers to the tensor {number!r}; data.json lists {len(outside)}"
+                )
+            return outside[number]
+
+        def find_class(self, module: str, name: str) -> Any:
+            if (module, name) == ("torch.storage", "_load_from_bytes"):
+                return from_bytes
+            return super().find_class(module, name)
+
+    objects = Unpickler(io.BytesIO(data)).load()
+    if type(objects) is not list:
+        raise StorageError(f"[checkpoint] objects.pkl holds a {_type_name(objects)}, not a list")
+    return objects
+
+
+def _ordered_dict(pairs: Any, found: dict[str, Any]) -> OrderedDict[Any, Any]:
+    made = OrderedDict(pairs)
+    if "metadata" in found:
+        made._metadata = found["metadata"]  # type: ignore[attr-defined]
+    return made
+
+
+def _numpy_scalar(name: Any, found: dict[str, Any]) -> Any:
+    import numpy
+
+    return numpy.dtype(name).type(found["value"])
+
+
+def _torch_size(sizes: Any, found: dict[str, Any]) -> Any:
+    torch = _import_torch()
+    return tuple(sizes) if torch is None else torch.Size(sizes)
+
+
+def _torch_dtype(name: Any, found: dict[str, Any]) -> Any:
+    torch = _import_torch()
+    dtype = name if torch is None else getattr(torch, name, None)
+    if torch is not None and not isinstance(dtype, torch.dtype):
+        raise ValueError(f"torch {torch.__version__} has no type {name!r}")
+    return dtype
+
+
+def _torch_device(name: Any, found: dict[str, Any]) -> Any:
+    torch = _import_torch()
+    try:
+        return name if torch is None else torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+
+
+_DICTS = {dict: "$dict", OrderedDict: "$ordered_dict", Counter: "$counter"}
+_SPECIAL: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
+    "$tuple": lambda items, _: tuple(items),
+    "$set": lambda items, _: set(items),
+    "$frozenset": lambda items, _: frozenset(items),
+    "$dict": lambda pairs, _: dict(pairs),
+    "$ordered_dict": _ordered_dict,
+    "$counter": lambda pairs, _: Counter(dict(pairs)),
+    "$bytes": lambda text, _: base64.b64decode(text),
+    "$float": lambda text, _: float(text),
+    "$int": lambda digits, _: int(digits, 0),
+    "$complex": lambda parts, _: complex(*parts),
+    "$numpy": _numpy_scalar,
+    "$torch_size": _torch_size,
+    "$torch_dtype": _torch_dtype,
+    "$torch_device": _torch_device,
 }
 
 
@@ -354,30 +474,15 @@ def _import_torch() -> Any:
     return torch
 
 
-def _to_numpy(tensor: Tensor) -> Any:
-    import numpy
-
-    _, word, shape, buffer = tensor
-    if word == "BF16":  # numpy has no such type; float32 holds every bfloat16 exactly
-        halves = numpy.frombuffer(buffer, dtype=numpy.uint16).astype(numpy.uint32)
-        return (halves << 16).view(numpy.float32).reshape(shape)
-    return numpy.frombuffer(buffer, dtype=_dtype_name(word)).reshape(shape).copy()
+def _torch() -> Any:
+    """torch, if it has been imported as a whole."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and hasattr(torch, "nn") else None
 
 
-def _to_torch(torch: Any, tensor: Tensor) -> Any:
-    _, word, shape, buffer = tensor
-    dtype = getattr(torch, _dtype_name(word))
-    if not len(buffer):
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(bytearray(buffer), dtype=dtype).reshape(shape)
-
-
-def _dtype_name(word: str) -> str:
-    if word not in _DTYPE_NAMES:
-        raise StorageError(
-            f"[checkpoint] tensors.safetensors holds an array of type {word}; known are {', '.join(_DTYPE_NAMES)}"
-        )
-    return _DTYPE_NAMES[word]
+def _short(found: Any) -> str:
+    text = repr(found)
+    return text if len(text) < 100 else text[:100] + "..."
 
 
 def _spelled(path: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
-"""The training function and its configuration, as the bytes that reach every worker and lie in ``function.pkl``.
+"""The training function, its configuration and its backend, as the bytes that reach every worker and lie in
+``function.pkl``.
 
-The bytes are two pickles behind each other (8 bytes of length, the function's, the configuration's), so that
-``restore()`` can replace one of them without opening the other.
+The bytes are three pickles behind each other, each after 8 bytes with its length, so that ``restore()`` can replace one
+of them without opening the others.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _LENGTH = struct.Struct("<Q")
 _MAX_SEARCH_DEPTH = 8
 
 
-def dump(function: Callable[..., Any], config: Any) -> bytes:
-    """Both, each pickled once. Raises SerializationError naming the variable or key that cannot be."""
-    return pack(dump_function(function), dump_config(config))
+def dump(function: Callable[..., Any], config: Any, backend: Any = None) -> bytes:
+    """All, each pickled once. Raises SerializationError naming the variable or key that cannot be."""
+    return pack(dump_function(function), dump_config(config), dump_backend(backend))
 
 
 def dump_function(function: Callable[..., Any]) -> bytes:
@@ -38,28 +39,38 @@ def dump_config(config: Any) -> bytes:
     return _dump(config, "train_loop_config", "pass something plain and make it inside the training function")
 
 
-def pack(function: bytes, config: bytes) -> bytes:
-    """One string of bytes from the two pickles."""
-    return _LENGTH.pack(len(function)) + function + config
+def dump_backend(backend: Any) -> bytes:
+    """The backend's configuration alone."""
+    return _dump(backend, "the backend's configuration", "give it plain values")
 
 
-def unpack(payload: bytes | memoryview) -> tuple[memoryview, memoryview]:
-    """The inverse of pack(). Opens neither pickle."""
-    view = memoryview(payload)
-    if len(view) < _LENGTH.size or len(view) - _LENGTH.size < _LENGTH.unpack_from(view)[0]:
+def pack(*parts: bytes) -> bytes:
+    """One string of bytes from the pickles."""
+    return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+
+
+def unpack(payload: bytes | memoryview) -> list[memoryview]:
+    """The inverse of pack(). Opens no pickle."""
+    rest, parts = memoryview(payload), []
+    while rest:
+        length = _LENGTH.unpack_from(rest)[0] if len(rest) >= _LENGTH.size else len(rest)
+        if len(rest) - _LENGTH.size < length:
+            break
+        parts.append(rest[_LENGTH.size : _LENGTH.size + length])
+        rest = rest[_LENGTH.size + length :]
+    if rest or len(parts) != 3:
         raise ConfigError(
-            f"[trainer] the pickled training function is broken: {len(view)} bytes; pass train_loop_per_worker"
+            f"[trainer] the pickled training function is broken: {len(payload)} bytes; pass train_loop_per_worker"
         )
-    end = _LENGTH.size + _LENGTH.unpack_from(view)[0]
-    return view[_LENGTH.size : end], view[end:]
+    return parts
 
 
-def load(payload: bytes | memoryview) -> tuple[Callable[..., Any], Any]:
-    """Function and configuration. Only in a worker: unpickling runs code."""
+def load(payload: bytes | memoryview) -> tuple[Callable[..., Any], Any, Any]:
+    """Function, configuration and backend. Only in a worker: unpickling runs code."""
     import pickle
 
-    function, config = unpack(payload)
-    return pickle.loads(function), pickle.loads(config)
+    function, config, backend = map(pickle.loads, unpack(payload))
+    return function, config, backend
 
 
 def check_signature(function: Any) -> None:

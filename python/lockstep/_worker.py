@@ -10,15 +10,22 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from io import TextIOWrapper
 from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lockstep import _core, _pickling, session
 from lockstep.errors import LockstepError, StorageError
+
+if TYPE_CHECKING:
+    from lockstep.backend import BackendConfig
+
+_CAUSE_COMES_WITHIN = 2.0
+"""How long an error that looks like another rank's death waits for that death to be seen, in seconds."""
 
 
 class _PayloadError(LockstepError):
@@ -45,17 +52,23 @@ def main(socket_fd: int, payload_fd: int, stacks_fd: int) -> NoReturn:
 
 
 def _run(core: _core.WorkerSession, payload_fd: int, stacks_fd: int, worker: int) -> int:
-    def interrupted(number: int, frame: FrameType | None) -> NoReturn:
-        core.set_stopping()
-        raise KeyboardInterrupt
+    running = True
 
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        core.set_stopping()
+        if running:
+            raise KeyboardInterrupt
+
+    backend: BackendConfig | None = None
     try:
         signal.signal(signal.SIGINT, interrupted)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _enter(core.begin, stacks_fd)
-        function, config = _load(payload_fd)
+        function, config, backend = _load(payload_fd)
         session._session = session._Session(core)
         core.start()
+        if backend is not None:
+            backend.on_worker_start()
         try:
             _pickling.call(function, config)
         except SystemExit as error:
@@ -63,14 +76,19 @@ def _run(core: _core.WorkerSession, payload_fd: int, stacks_fd: int, worker: int
                 raise
         if os.getpid() != worker:
             return 0
+        if backend is not None:
+            backend.on_worker_end()
         # All that the user's code still does comes before the last message: after it the run may be over.
         _end_python()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         core.finish(b"")
         return 0
     except BaseException as error:
+        running = False  # before anything is called: a signal that came with the error must not raise here
         if os.getpid() != worker:
             return _end_of_child(error)
+        if not core.stopping and backend is not None and backend.is_consequence(error):
+            time.sleep(_CAUSE_COMES_WITHIN)  # this process is ended meanwhile, unless there is no other cause
         return _end_badly(core, error)
 
 
@@ -83,16 +101,15 @@ def _end_of_child(error: BaseException) -> int:
 
 
 def _end_badly(core: _core.WorkerSession, error: BaseException) -> int:
-    if isinstance(error, KeyboardInterrupt):
-        if not core.stopping:
-            return _fail(core, error)
-        # What was reported comes first: the run waits for this process only so long.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _flush()
-        core.finish(b"")
-        _end_python()
-        return 0
-    return _fail(core, error)
+    if not core.stopping:
+        return _fail(core, error)
+    if not isinstance(error, KeyboardInterrupt):  # a barrier that Ctrl-C broke up, or what came of that
+        sys.stderr.write(describe(error)["traceback"])
+    # What was reported comes first: the run waits for this process only so long.
+    _flush()
+    core.finish(b"")
+    _end_python()
+    return 0
 
 
 def _fail(core: _core.WorkerSession, error: BaseException) -> int:
@@ -152,7 +169,7 @@ def _set_environment(wanted: Mapping[str, str]) -> None:
             os.environ[name] = value
 
 
-def _load(payload_fd: int) -> tuple[Callable[..., Any], Any]:
+def _load(payload_fd: int) -> tuple[Callable[..., Any], Any, BackendConfig | None]:
     # Private: a sealed memory file cannot be mapped shared on older kernels.
     payload = mmap.mmap(payload_fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
     os.close(payload_fd)

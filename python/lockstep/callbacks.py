@@ -18,10 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockstep import _core
+from lockstep.errors import ConfigError
+
 if TYPE_CHECKING:
     from lockstep.checkpoint import Checkpoint
     from lockstep.errors import Failure
     from lockstep.result import Result
+
+PROFILER_DIRECTORY = "pytorch_profiler"
+"""Where in the run directory the traces of lockstep.torch.profiler lie."""
+PROFILER_SUFFIX = ".pt.trace.json"
 
 
 @dataclass(frozen=True)
@@ -164,9 +171,110 @@ class LoggerCallback(Callback):
         self.log_trial_save(self._trial)
 
     def on_end(self, result: Result) -> None:
+        trial: Trial | None = self.__dict__.pop("_trial", None)
+        if trial is None:  # another callback refused to start, before this one was asked
+            return
         failed = result.error is not None
-        self._trial.status = "ERROR" if failed else "TERMINATED"
-        self.log_trial_end(self._trial, failed=failed)
+        trial.status = "ERROR" if failed else "TERMINATED"
+        self.log_trial_end(trial, failed=failed)
+
+
+class _FileLogger(LoggerCallback):
+    """Writes results to a file beside those of the run, in the same format. Nothing is written twice."""
+
+    _name = ""
+    """Of the file in the run directory, where it has a fixed one."""
+
+    def __init__(self, logdir: str | os.PathLike[str] | None = None) -> None:
+        from lockstep.config import local_path
+
+        where = type(self).__name__
+        self.logdir = None if logdir is None else Path(local_path(logdir, f"[{where}] logdir"))
+        self.filename = self._name
+        self._sink: _core.ReportSink | None = None
+
+    def log_trial_start(self, trial: Trial) -> None:
+        self._sink = None
+        run = Path(trial.logdir)
+        place = self.logdir or run
+        if self.filename == self._name and place.resolve() == run.resolve():
+            return
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sink = self._open(str(place))
+        self._sink.start(trial.config)
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        if self._sink is not None:
+            self._sink.write(result, iteration)
+            self._sink.flush()
+
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
+        if self._sink is not None:
+            self._sink.close()
+
+    def _open(self, directory: str) -> _core.ReportSink:
+        raise NotImplementedError
+
+
+class JsonLoggerCallback(_FileLogger):
+    """Every run has ``result.json`` in its directory, with or without this. Given a `logdir` or `filename`, the same
+    lines are written there as well::
+
+        RunConfig(callbacks=[JsonLoggerCallback(logdir="~/curves", filename="digits.json")])
+    """
+
+    _name = "result.json"
+
+    def __init__(self, logdir: str | os.PathLike[str] | None = None, filename: str | None = None) -> None:
+        super().__init__(logdir)
+        if filename is not None and (not filename or filename != os.path.basename(filename) or filename in (".", "..")):
+            raise ConfigError(f"[JsonLoggerCallback] filename is {filename!r}; it must be a name without a path")
+        self.filename = filename or self._name
+
+    def _open(self, directory: str) -> _core.ReportSink:
+        return _core.ReportSink.json(directory, self.filename)
+
+
+class CSVLoggerCallback(_FileLogger):
+    """Every run has ``progress.csv`` in its directory; given a `logdir`, the same table is written there as well."""
+
+    _name = "progress.csv"
+
+    def _open(self, directory: str) -> _core.ReportSink:
+        return _core.ReportSink.csv(directory)
+
+
+class TBXLoggerCallback(_FileLogger):
+    """Every run has TensorBoard events in its directory; given a `logdir`, they are written there as well::
+
+    RunConfig(callbacks=[TBXLoggerCallback(logdir="~/tensorboard/digits")])
+    """
+
+    def _open(self, directory: str) -> _core.ReportSink:
+        return _core.ReportSink.tensorboard(directory)
+
+
+class TorchTensorboardProfilerCallback(Callback):
+    """Knows the traces that ``lockstep.torch.profiler.TorchWorkerProfiler`` wrote, and prints where they lie::
+
+        profiler = TorchTensorboardProfilerCallback()
+        TorchTrainer(train_func, run_config=RunConfig(callbacks=[profiler])).fit()
+        profiler.traces[0]  # .../pytorch_profiler/rank_0.0.pt.trace.json
+
+    The workers write them with or without this callback.
+    """
+
+    def __init__(self) -> None:
+        self.traces: list[Path] = []
+        """After the run: every trace in its directory, by name."""
+
+    def on_start(self, run: RunInfo) -> None:
+        self.traces = []
+
+    def on_end(self, result: Result) -> None:
+        self.traces = sorted((result.path / PROFILER_DIRECTORY).glob("*" + PROFILER_SUFFIX))
+        if self.traces:
+            print(f"lockstep: {len(self.traces)} profiler traces in {self.traces[0].parent}")
 
 
 class CallbackAdapter:

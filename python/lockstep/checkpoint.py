@@ -6,11 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep import _core, _encoding
 from lockstep.config import local_path
 from lockstep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Checkpoint:
@@ -39,26 +42,36 @@ class Checkpoint:
     # ------------------------------------------------------------------ making
 
     @classmethod
-    def from_dict(cls, data: dict[Any, Any]) -> Checkpoint:
+    def from_dict(cls, data: dict[Any, Any]) -> Self:
         """A checkpoint of a dict, which is kept as it is (not copied) until it is reported or written."""
         if not isinstance(data, dict):
             raise ConfigError(f"[checkpoint] from_dict got a {type(data).__name__}; it must be a dict")
         return cls(_data=data)
 
     @classmethod
-    def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
+    def from_directory(cls, path: str | os.PathLike[str]) -> Self:
         """A checkpoint of the files in a directory; they stay where they are."""
         return cls(_handle=_core.Checkpoint.from_directory(local_path(path, "[checkpoint] path")))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Checkpoint:
+    def from_bytes(cls, data: bytes) -> Self:
         """The inverse of to_bytes(). Opens no pickle."""
         return cls(_handle=_core.Checkpoint.from_bytes(data))
 
     @classmethod
-    def from_uri(cls, uri: str) -> Checkpoint:
+    def from_uri(cls, uri: str) -> Self:
         """As from_directory(), of a ``file://`` address or plain path."""
         return cls.from_directory(uri)
+
+    @classmethod
+    def from_checkpoint(cls, other: Checkpoint) -> Self:
+        """The same contents as a checkpoint of this class; nothing is copied::
+
+        TorchCheckpoint.from_checkpoint(result.checkpoint).get_model(Net())
+        """
+        if not isinstance(other, Checkpoint):
+            raise ConfigError(f"[checkpoint] from_checkpoint got a {type(other).__name__}; it must be a Checkpoint")
+        return cls(_data=other._data, _handle=other._handle)
 
     # ------------------------------------------------------------------ reading
 
@@ -180,7 +193,7 @@ class Checkpoint:
     # ------------------------------------------------------------------ for Lockstep itself
 
     @classmethod
-    def _from_handle(cls, handle: _core.Checkpoint) -> Checkpoint:
+    def _from_handle(cls, handle: _core.Checkpoint) -> Self:
         return cls(_handle=handle)
 
     def _as_handle(self) -> _core.Checkpoint:
@@ -189,9 +202,9 @@ class Checkpoint:
             return self._handle
         return _core.Checkpoint.from_parts(self._as_parts())
 
-    def _as_parts(self) -> _core.DictParts:
-        """A dict taken apart, its arrays borrowed."""
-        encoded = _encoding.encode(self._data)
+    def _as_parts(self, unwrap: bool = False) -> _core.DictParts:
+        """A dict taken apart, its arrays borrowed; `unwrap` takes models out of DistributedDataParallel."""
+        encoded = _encoding.encode(self._data, unwrap)
         return _core.DictParts(encoded.data, encoded.tensors, encoded.objects)
 
 

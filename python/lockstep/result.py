@@ -193,16 +193,20 @@ class Result:
 
     @classmethod
     def _from_outcome(
-        cls, outcome: _core.RunOutcome, config: dict[str, Any] | None = None, trainer: str = "DataParallelTrainer"
+        cls,
+        outcome: _core.RunOutcome,
+        config: dict[str, Any] | None = None,
+        trainer: str = "DataParallelTrainer",
+        checkpoint_type: type[Checkpoint] = Checkpoint,
     ) -> Result:
         """From what the core returns; a failed run's ``error`` is made here."""
         result = cls(
             path=outcome.path,
             state=outcome.state,
             metrics=outcome.metrics,
-            checkpoint=None if outcome.checkpoint is None else Checkpoint._from_handle(outcome.checkpoint),
+            checkpoint=None if outcome.checkpoint is None else checkpoint_type._from_handle(outcome.checkpoint),
             best_checkpoints=[
-                (Checkpoint._from_handle(kept), Metrics(metrics)) for kept, metrics in outcome.best_checkpoints
+                (checkpoint_type._from_handle(kept), Metrics(metrics)) for kept, metrics in outcome.best_checkpoints
             ],
             failures=[Failure.from_dict(failure) for failure in outcome.failures],
             config=config,

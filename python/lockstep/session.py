@@ -45,6 +45,10 @@ class _Session:
         self.trial_id: str = begin["trial_id"]
         self.run_dir: str = begin["run_dir"]
         self.keeps_checkpoints: bool = self.rank == 0 or begin["keep_all_ranks"]
+        self.unwraps_models: bool = False
+        """Whether checkpoints hold models without DistributedDataParallel around them."""
+        self.checkpoint_type: type[Checkpoint] = Checkpoint
+        """What get_checkpoint() gives."""
         self._dropped: _core.Checkpoint | None = None
 
     def contents(self, checkpoint: Checkpoint) -> _core.DictParts | _core.Checkpoint:
@@ -52,7 +56,7 @@ class _Session:
         if checkpoint._data is None:
             return checkpoint._as_handle()
         if self.keeps_checkpoints:
-            return checkpoint._as_parts()
+            return checkpoint._as_parts(unwrap=self.unwraps_models)
         if self._dropped is None:
             self._dropped = _core.Checkpoint.from_parts(_core.DictParts("{}", [], None))
         return self._dropped
@@ -94,6 +98,12 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
     _send(session, metrics, session.contents(checkpoint))
 
 
+def _save(checkpoint: Checkpoint) -> None:
+    """A checkpoint alone: no report of metrics, so no result of the run."""
+    session = _get("train.save_checkpoint")
+    _send(session, None, session.contents(checkpoint))
+
+
 def _as_dict(metrics: Any) -> dict[str, Any]:
     if not isinstance(metrics, Mapping):
         given = type(metrics).__name__
@@ -101,20 +111,23 @@ def _as_dict(metrics: Any) -> dict[str, Any]:
     return dict(metrics)
 
 
-def _send(session: _Session, metrics: dict[str, Any], contents: _core.DictParts | _core.Checkpoint | None) -> None:
+def _send(
+    session: _Session, metrics: dict[str, Any] | None, contents: _core.DictParts | _core.Checkpoint | None
+) -> None:
     try:
         session.core.report(metrics, contents)
     except TypeError as error:  # a metric that is not plain
-        raise SerializationError(f"[session] report() cannot send {error}") from None
+        raise SerializationError(f"[session] report() cannot send its metrics: {error}") from None
 
 
 def get_checkpoint() -> Checkpoint | None:
     """The checkpoint to go on from: the newest committed one, or None on a fresh start.
 
-    After this rank has reported a checkpoint, waits until that one is committed.
+    After this rank has reported a checkpoint, waits until that one is committed, on other ranks until rank 0's is.
     """
-    handle = _get("session.get_checkpoint").core.checkpoint()
-    return None if handle is None else Checkpoint._from_handle(handle)
+    session = _get("session.get_checkpoint")
+    handle = session.core.checkpoint()
+    return None if handle is None else session.checkpoint_type._from_handle(handle)
 
 
 def get_world_size() -> int:

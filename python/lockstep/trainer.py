@@ -7,16 +7,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core, _pickling
+from lockstep.backend import BackendConfig
 from lockstep.callbacks import CallbackAdapter
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import CheckpointConfig, RunConfig, ScalingConfig, local_path, plain
 from lockstep.errors import ConfigError, EngineError, StorageError, TrainingInterrupted
 from lockstep.result import Result
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class DataParallelTrainer:
@@ -40,21 +44,22 @@ class DataParallelTrainer:
 
     _preload: ClassVar[tuple[str, ...]] = ("cloudpickle", "numpy?")
     """Modules that workers find imported; "?" marks those that may be missing. For subclasses to extend."""
+    _checkpoint_type: ClassVar[type[Checkpoint]] = Checkpoint
+    """What results hold."""
 
     def __init__(
         self,
         train_loop_per_worker: Callable[..., Any],
         *,
         train_loop_config: dict[str, Any] | None = None,
-        backend_config: Any = None,
+        backend_config: BackendConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
         _pickling.check_signature(train_loop_per_worker)
-        self._set_up(train_loop_per_worker, train_loop_config, scaling_config, run_config)
-        _check("backend_config", backend_config, type(None), "None; this trainer has no backend to configure")
+        self._set_up(train_loop_per_worker, train_loop_config, backend_config, scaling_config, run_config)
         _check("resume_from_checkpoint", resume_from_checkpoint, (Checkpoint, type(None)), "a Checkpoint or None")
         _check("metadata", metadata, (dict, type(None)), "a dict or None")
         self.resume_from_checkpoint = resume_from_checkpoint
@@ -69,7 +74,7 @@ class DataParallelTrainer:
         """
         self._validate()
         if self._restored is not None and self._is_finished(self._restored):
-            return Result.from_path(self._restored)
+            return Result._from_outcome(_core.read_run(self._restored), checkpoint_type=self._checkpoint_type)
         payload = self._payload()
         adapters = [CallbackAdapter(callback) for callback in self.run_config.callbacks or ()]
         resume_from = None if self.resume_from_checkpoint is None else self.resume_from_checkpoint._as_handle()
@@ -83,10 +88,11 @@ class DataParallelTrainer:
         train_loop_per_worker: Callable[..., Any] | None = None,
         train_loop_config: dict[str, Any] | None = None,
         *,
+        backend_config: BackendConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
-    ) -> DataParallelTrainer:
+    ) -> Self:
         """A trainer that goes on with the run at `path`: same directory, newest good checkpoint::
 
             DataParallelTrainer.restore(result.path).fit()
@@ -108,6 +114,7 @@ class DataParallelTrainer:
         trainer._set_up(
             train_loop_per_worker,
             train_loop_config,
+            backend_config,
             scaling_config or ScalingConfig.from_settings(saved),
             run_config or RunConfig.from_settings(saved),
         )
@@ -132,11 +139,14 @@ class DataParallelTrainer:
         self,
         function: Callable[..., Any] | None,
         config: dict[str, Any] | None,
+        backend_config: BackendConfig | None,
         scaling_config: ScalingConfig | None,
         run_config: RunConfig | None,
     ) -> None:
         self.train_loop_per_worker = function
         self.train_loop_config = config
+        _check("backend_config", backend_config, (BackendConfig, type(None)), "a BackendConfig or None")
+        self.backend_config = backend_config
         _check("scaling_config", scaling_config, (ScalingConfig, type(None)), "a ScalingConfig or None")
         _check("run_config", run_config, (RunConfig, type(None)), "a RunConfig or None")
         self.scaling_config = scaling_config or ScalingConfig()
@@ -147,9 +157,15 @@ class DataParallelTrainer:
     def _validate(self) -> None:
         """The configurations can be changed until fit() is called."""
         _check("train_loop_config", self.train_loop_config, (dict, type(None)), "a dict or None")
+        if self.backend_config is not None:
+            self.backend_config.validate()
         self.scaling_config.validate()
         self.run_config.validate()
         (self.run_config.checkpoint_config or CheckpointConfig()).validate_for_function()
+
+    def _default_backend(self) -> BackendConfig | None:
+        """For subclasses: what runs without a word about it use."""
+        return None
 
     def _is_finished(self, path: str) -> bool:
         return self.train_loop_config is None and _core.read_run(path).state == "finished"
@@ -157,16 +173,20 @@ class DataParallelTrainer:
     def _payload(self) -> bytes:
         if self._restored is None:
             assert self.train_loop_per_worker is not None
-            return _pickling.dump(self.train_loop_per_worker, self.train_loop_config)
-        function = config = None
-        if self.train_loop_per_worker is None or self.train_loop_config is None:
-            function, config = _pickling.unpack(_read_function(self._restored))
-        if self.train_loop_per_worker is not None:
-            function = memoryview(_pickling.dump_function(self.train_loop_per_worker))
-        if self.train_loop_config is not None:
-            config = memoryview(_pickling.dump_config(self.train_loop_config))
-        assert function is not None and config is not None
-        return _pickling.pack(bytes(function), bytes(config))
+            return _pickling.dump(self.train_loop_per_worker, self.train_loop_config, self.backend_config)
+        given: tuple[tuple[Any, Callable[[Any], bytes]], ...] = (
+            (self.train_loop_per_worker, _pickling.dump_function),
+            (self.train_loop_config, _pickling.dump_config),
+            (self.backend_config, _pickling.dump_backend),
+        )
+        try:
+            saved: Sequence[bytes | memoryview] = _pickling.unpack(_read_function(self._restored))
+        except (StorageError, ConfigError):
+            if self.train_loop_per_worker is None or self.train_loop_config is None:
+                raise
+            saved = (b"", b"", _pickling.dump_backend(self._default_backend()))
+        parts = (bytes(old) if value is None else dump(value) for (value, dump), old in zip(given, saved, strict=True))
+        return _pickling.pack(*parts)
 
     def _options(self, payload: bytes) -> dict[str, Any]:
         run = self.run_config.to_options()
@@ -190,7 +210,7 @@ class DataParallelTrainer:
         }
 
     def _conclude(self, outcome: _core.RunOutcome, interrupt: int, adapters: list[CallbackAdapter]) -> Result:
-        result = Result._from_outcome(outcome, self.train_loop_config, type(self).__name__)
+        result = Result._from_outcome(outcome, self.train_loop_config, type(self).__name__, self._checkpoint_type)
         if result.error is not None:
             raised = next((adapter.raised for adapter in adapters if adapter.raised is not None), None)
             raise result.error from raised or result.error.__cause__

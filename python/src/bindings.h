@@ -10,5 +10,6 @@ void bind_errors(py::module_& module);
 void bind_checkpoint(py::module_& module);
 void bind_session(py::module_& module);
 void bind_trainer(py::module_& module);
+void bind_sinks(py::module_& module);
 
 }  // namespace lockstep::python

@@ -7,4 +7,5 @@ PYBIND11_MODULE(_core, module) {
   lockstep::python::bind_checkpoint(module);
   lockstep::python::bind_session(module);
   lockstep::python::bind_trainer(module);
+  lockstep::python::bind_sinks(module);
 }

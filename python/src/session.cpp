@@ -21,8 +21,10 @@ py::dict begin_of(const WorkerSession& session) {
   return to_python(wire::to_value(begin));
 }
 
-void report(WorkerSession& session, const py::dict& metrics, const py::object& checkpoint) {
-  const Value values = to_value(metrics, "metrics");
+/// Without metrics (None): a checkpoint alone.
+void report(WorkerSession& session, const std::optional<py::dict>& metrics, const py::object& checkpoint) {
+  std::optional<Value> values;
+  if (metrics) values = to_value(*metrics, "metrics");
   if (py::isinstance<DictParts>(checkpoint)) {
     const auto& parts = py::cast<const DictParts&>(checkpoint);
     const store::DictParts view = parts.view();
@@ -32,7 +34,7 @@ void report(WorkerSession& session, const py::dict& metrics, const py::object& c
     std::optional<Checkpoint> handle;
     if (!checkpoint.is_none()) handle = py::cast<Checkpoint>(checkpoint);
     const py::gil_scoped_release unlocked;
-    session.report(values, handle);
+    values ? session.report(*values, handle) : session.save_checkpoint(handle.value());
   }
 }
 

@@ -117,6 +117,23 @@ def test_a_callback_that_raises_ends_the_run_and_is_named(fit: Fit, hook: str) -
     assert caught.value.__cause__.__traceback__ is not None
 
 
+def test_a_callback_that_raises_on_the_last_row_fails_the_run(fit: Fit) -> None:
+    class Strict(Callback):
+        def on_report(self, results: list[dict[str, Any] | None]) -> None:
+            if None in results:
+                raise ValueError("a rank is missing")
+
+    def train_func() -> None:
+        session.barrier()
+        for _ in range(1 + (session.get_world_rank() == 0)):
+            session.report({"epoch": 1})
+
+    with pytest.raises(TrainingFailedError, match="Strict.on_report raised: ValueError: a rank is missing") as caught:
+        fit(train_func, callbacks=[Strict()])
+    assert caught.value.result is not None
+    assert Result.from_path(caught.value.result.path).state == "failed"
+
+
 def test_all_ranks_are_only_wanted_by_those_who_ask() -> None:
     class Asks(Callback):
         def on_report(self, results: list[dict[str, Any] | None]) -> None:

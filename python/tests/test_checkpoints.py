@@ -309,6 +309,84 @@ def test_get_checkpoint_finds_what_this_rank_reported(fit: Fit) -> None:
     assert fit(train_func, workers=1).metrics["found"] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("num_to_keep", [None, 0, 1])
+def test_every_rank_finds_the_checkpoint_that_it_reported(fit: Fit, num_to_keep: int | None) -> None:
+    def train_func() -> None:
+        for epoch in range(3):
+            checkpoint = {"epoch": epoch, "weights": numpy.zeros(10**5)}
+            session.report({"epoch": epoch}, checkpoint=Checkpoint.from_dict(checkpoint))
+            found = session.get_checkpoint()
+            assert found is not None
+            contents = found.to_dict()
+            assert contents["epoch"] >= epoch
+            assert contents["_current_checkpoint_id"] == contents["epoch"] and "_timestamp" in contents
+
+    result = fit(train_func, workers=3, checkpoint_config=CheckpointConfig(num_to_keep=num_to_keep))
+    left = [path for path in result.path.iterdir() if path.name.startswith("checkpoint_")]
+    assert len(left) == (3 if num_to_keep is None else num_to_keep)
+
+
+def test_get_checkpoint_does_not_wait_for_what_rank_zero_never_reports(fit: Fit) -> None:
+    def train_func() -> None:
+        if session.get_world_rank() == 0:
+            session.report({}, checkpoint=Checkpoint.from_dict({"epoch": 0}))
+            return
+        for epoch in range(3):
+            session.report({}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
+        found = session.get_checkpoint()
+        assert found is not None and found.to_dict()["epoch"] == 0
+
+    fit(train_func, hang_timeout=20)
+
+
+def test_get_checkpoint_tells_that_the_checkpoint_could_not_be_written(fit: Fit) -> None:
+    def train_func() -> None:
+        import resource
+        import signal
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        session.report({}, checkpoint=Checkpoint.from_dict({"weights": numpy.zeros(10**5)}))
+        with pytest.raises(StorageError, match="File too large"):
+            session.get_checkpoint()
+
+    with pytest.raises(TrainingFailedError):
+        fit(train_func, workers=1, hang_timeout=20)
+
+
+@pytest.mark.parametrize("keep_all_ranks", [False, True])
+def test_a_refused_checkpoint_may_be_caught(fit: Fit, tmp_path: Path, keep_all_ranks: bool) -> None:
+    def train_func() -> None:
+        rank = str(session.get_world_rank())
+        place = tmp_path / rank
+        place.mkdir()
+        (place / f"a{rank}").write_text("x")
+        (place / "outside").symlink_to(tmp_path)
+        with pytest.raises(StorageError, match="outside the checkpoint"):
+            Checkpoint.from_directory(place).to_directory(tmp_path / f"copy{rank}")
+        if rank == "0" or keep_all_ranks:
+            with pytest.raises(StorageError, match="outside the checkpoint"):
+                session.report({"i": 0}, checkpoint=Checkpoint.from_directory(place))
+        (place / "outside").unlink()
+        session.report({"i": 1}, checkpoint=Checkpoint.from_directory(place))
+
+    result = fit(train_func, checkpoint_config=CheckpointConfig(keep_all_ranks=keep_all_ranks))
+    assert result.metrics["i"] == 1 and result.metrics["training_iteration"] == 1
+    assert result.checkpoint is not None and result.checkpoint.metadata["seq"] == 0
+    assert result.checkpoint.metadata["ranks"] == ([0, 1] if keep_all_ranks else [0])
+
+
+def test_a_training_iteration_that_is_no_number_does_not_stop_the_next_attempt(fit: Fit) -> None:
+    def train_func() -> None:
+        found = session.get_checkpoint()
+        session.report({"training_iteration": "x"}, checkpoint=Checkpoint.from_dict({"epoch": 1}))
+        session.get_checkpoint()
+        if found is None:
+            raise ValueError("once")
+
+    assert fit(train_func, workers=1, failure_config=FailureConfig(max_failures=1)).state == "finished"
+
+
 def test_a_broken_checkpoint_is_passed_over(fit: Fit, make_trainer: Any, tmp_path: Path) -> None:
     def train_func() -> None:
         checkpoint = session.get_checkpoint()

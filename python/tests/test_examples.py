@@ -12,7 +12,9 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "python").glob("*.py"))
 
 PRINTED = {
-    "quickstart.py": ["{'epoch': 4, 'loss': 0.2}", "checkpoint: 4"],
+    "first_run.py": ["{'epoch': 4, 'loss': 0.2}", "checkpoint: 4"],
+    "quickstart.py": ["loss", "look further:"],
+    "torch_mixed_precision.py": ["learned: True", "bit-equal: True"],
     "resume_after_failure.py": [
         "attempt 0 ended: rank 1 (signal); another one follows: True",
         "attempt 1 ended: rank 0 (exception); another one follows: False",
@@ -43,4 +45,25 @@ def test_example(example: Path, tmp_path: Path) -> None:
     lines = [line for line in done.stdout.splitlines() if not line.startswith("[rank ")]
     assert [line for line in lines if line in PRINTED[example.name]] == PRINTED[example.name], done.stdout
     assert f"python examples/python/{example.name}" in example.read_text()
-    assert len(list(tmp_path.glob("*/run.json"))) == 1
+    assert len(list(tmp_path.glob("*/run.json"))) == (2 if example.name == "torch_mixed_precision.py" else 1)
+
+
+def test_the_quickstart_learns_and_can_be_resumed(tmp_path: Path) -> None:
+    environment = {**os.environ, "LOCKSTEP_STORAGE_PATH": str(tmp_path)}
+
+    def run(*arguments: str) -> str:
+        program = [sys.executable, str(EXAMPLES[0].with_name("quickstart.py")), *arguments]
+        return subprocess.run(program, env=environment, check=True, capture_output=True, text=True, timeout=100).stdout
+
+    def accuracy(printed: str) -> float:
+        return float(next(line for line in printed.splitlines() if line.startswith("test accuracy:")).split()[-1][:-1])
+
+    first = run()
+    assert accuracy(first) > 95
+    path = next(line for line in first.splitlines() if line.startswith("run directory:")).split()[-1]
+    assert len(list(Path(path).glob("checkpoint_??????"))) <= 3
+    assert f"tensorboard --logdir {path}" in first and f"--resume {path}" in first
+    again = run("--epochs", "10", "--resume", path)
+    rows = [line.split() for line in again.splitlines() if line[:5].strip().isdecimal()]
+    assert [int(row[0]) for row in rows] == list(range(10)), "it went on where it had stopped"
+    assert accuracy(again) > 95

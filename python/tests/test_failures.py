@@ -389,6 +389,24 @@ def test_a_killed_driver_leaves_nothing_and_can_be_restored(tmp_path: Path) -> N
     assert result.metrics["found"] == 1 and result.state == "finished"
 
 
+def test_ctrl_c_in_a_barrier_flushes_what_was_reported(fit: Fit) -> None:
+    def train_func() -> None:
+        if session.get_world_rank() == 0:
+            session.report({"x": 1}, checkpoint=Checkpoint.from_dict({"weights": b"x" * (50 << 20)}))
+            session.barrier()
+        time.sleep(30)
+
+    class PressCtrlC(Callback):
+        def on_result(self, metrics: dict[str, Any]) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(TrainingInterrupted) as caught:
+        fit(train_func, callbacks=[PressCtrlC()])
+    result = caught.value.result
+    assert result is not None and result.checkpoint is not None
+    assert "Traceback" not in (result.path / "logs" / "rank_1.log").read_text()
+
+
 def test_ctrl_c_in_this_process_raises_and_the_next_fit_works(fit: Fit) -> None:
     def train_func() -> None:
         session.report({"x": 1})

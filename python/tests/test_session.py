@@ -87,12 +87,27 @@ def test_the_older_functions(fit: Fit) -> None:
             train.save_checkpoint(epoch=epoch)
             train.report(epoch=epoch, rank=train.world_rank())
         found = train.load_checkpoint()
-        assert found is not None or train.world_rank() > 0
         train.report(found=found and found["epoch"])
 
-    result = fit(train_func)
-    assert result.metrics["found"] == 2
+    rows = AllRanks()
+    result = fit(train_func, callbacks=[rows])
+    assert [metrics and metrics["found"] for metrics in rows.rows[-1]] == [2, 2]
     assert result.checkpoint is not None and result.checkpoint.to_dict()["epoch"] == 2
+
+
+def test_a_saved_checkpoint_is_no_result(fit: Fit) -> None:
+    def train_func() -> None:
+        for epoch in range(2):
+            train.report(epoch=epoch)
+            train.save_checkpoint(epoch=epoch)
+
+    rows = AllRanks()
+    result = fit(train_func, callbacks=[rows])
+    assert result.metrics["epoch"] == 1 and result.metrics["training_iteration"] == 2
+    assert len((result.path / "result.json").read_text().splitlines()) == 2
+    assert [[metrics and metrics["epoch"] for metrics in row] for row in rows.rows] == [[0, 0], [1, 1]]
+    assert result.checkpoint is not None and result.checkpoint.to_dict()["epoch"] == 1
+    assert [metrics["epoch"] for _, metrics in result.best_checkpoints] == [0, 1]
 
 
 def test_barrier_waits_for_all(fit: Fit) -> None:
@@ -153,6 +168,27 @@ def test_a_barrier_that_is_not_reached_names_the_missing_ranks(fit: Fit) -> None
     with pytest.raises(TrainingFailedError, match="caught") as caught:
         fit(train_func, workers=4)
     assert "1 and 3" in caught.value.failures[0].message
+
+
+def test_a_rank_that_comes_too_late_is_told_and_meets_the_others_next_time(fit: Fit) -> None:
+    def train_func() -> None:
+        import time
+
+        rank = session.get_world_rank()
+        time.sleep(0.6 * rank)
+        start = time.monotonic()
+        try:
+            session.barrier(timeout=0.2)
+        except LockstepError as error:
+            session.report({"error": str(error), "waited": time.monotonic() - start})
+        session.report({"met": session.broadcast_from_rank_zero("hello", timeout=20)})
+
+    rows = AllRanks()
+    fit(train_func, callbacks=[rows], hang_timeout=20)
+    (first, second), met = rows.rows
+    assert first and "missing: rank 1" in first["error"]
+    assert second and "rank 1 came too late" in second["error"] and second["waited"] < 0.2
+    assert [metrics and metrics["met"] for metrics in met] == ["hello", "hello"]
 
 
 def test_broadcast_that_meets_a_barrier_is_told(fit: Fit) -> None:

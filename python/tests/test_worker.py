@@ -186,7 +186,7 @@ def test_an_interrupt_that_the_function_raises_itself_is_a_failure(tmp_path: Pat
     ],
 )
 def test_a_function_that_cannot_be_loaded(tmp_path: Path, pickled: bytes, kind: str, words: str) -> None:
-    done = run(_pickling.pack(pickled, _pickling.dump_config(None)), tmp_path)
+    done = run(_pickling.pack(pickled, _pickling.dump_config(None), _pickling.dump_backend(None)), tmp_path)
     assert done.code == 1
     ((what, failure),) = done.told
     assert what == "fail" and failure["type"].endswith(kind)

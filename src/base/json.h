@@ -22,6 +22,13 @@ void append_json_string(std::string& out, std::string_view text);
 /// Reads JSON, and the words that append_json writes. Throws StorageError with `where` and the position.
 Value parse_json(std::string_view text, std::string_view where);
 
+/// The number at `key` of a dict, cut to a T; 0 when there is none.
+template <class T>
+T number_in(const Value& dict, const char* key) {
+  const auto found = dict.find(key);
+  return found != dict.end() && found->is_number() ? found->template get<T>() : T{};
+}
+
 /// The value at `key`; where there is none and the key has slashes, at that path of nested dicts; else null.
 const Value* find_path(const Value& object, const std::string& key);
 

@@ -56,14 +56,20 @@ void CheckpointKeeper::load() {
   }
 }
 
-void CheckpointKeeper::begin_attempt() {
+void CheckpointKeeper::begin_attempt(int world_size) {
   directory_.remove_partials();
-  resumed_.reset();
+  handed_out_.clear();
   if (in_memory()) return;
   const auto good = directory_.latest_good(warn_);
   // What is newer and broken is no checkpoint any more; its files stay for whoever wants to look.
   std::erase_if(kept_, [&](const Kept& kept) { return !good || kept.seq > good->seq; });
-  if (good) resumed_ = good->seq;
+  for (int rank = 0; good && rank < world_size; ++rank) handed_out_[rank] = good->seq;
+}
+
+std::optional<Checkpoint> CheckpointKeeper::hand_out(int rank) {
+  if (kept_.empty()) return std::nullopt;
+  handed_out_[rank] = kept_.back().seq;
+  return kept_.back().checkpoint;
 }
 
 std::optional<double> CheckpointKeeper::score_of(const Value& metrics, const std::vector<Part>& parts) const {
@@ -73,7 +79,7 @@ std::optional<double> CheckpointKeeper::score_of(const Value& metrics, const std
   return number_at(metrics, config_.score_attribute);
 }
 
-CheckpointKeeper::Committed CheckpointKeeper::commit(const Commit& commit, int attempt, int world_size, Value metrics) {
+Checkpoint CheckpointKeeper::commit(const Commit& commit, int attempt, int world_size, Value metrics) {
   const int seq = next_seq_;
   const auto score = score_of(metrics, commit.parts);
   metrics.erase("config");
@@ -89,7 +95,7 @@ CheckpointKeeper::Committed CheckpointKeeper::commit(const Commit& commit, int a
   next_seq_ = seq + 1;
   if (in_memory()) kept_.clear();
   kept_.push_back({seq, score, std::move(metrics), checkpoint});
-  return {std::move(checkpoint), seq};
+  return checkpoint;
 }
 
 Checkpoint CheckpointKeeper::memory_checkpoint(const Commit& commit, store::Manifest manifest) const {
@@ -114,7 +120,7 @@ void CheckpointKeeper::retain() {
   std::vector<store::ScoredCheckpoint> scored;
   for (const Kept& kept : kept_) scored.push_back({kept.seq, kept.score});
   std::set<int> protect;
-  if (resumed_) protect.insert(*resumed_);
+  for (const auto& [rank, seq] : handed_out_) protect.insert(seq);
   const auto order = config_.score_order == "min" ? store::ScoreOrder::min : store::ScoreOrder::max;
   for (const int seq : store::decide_retention(std::move(scored), config_.num_to_keep, order, protect).remove) {
     directory_.remove_checkpoint(seq);

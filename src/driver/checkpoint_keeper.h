@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,22 +26,23 @@ class CheckpointKeeper {
 
   /// Takes over what an earlier driver of this run committed.
   void load();
-  /// Clears what dead workers left, and finds where the next attempt resumes: the newest valid checkpoint of this run.
-  void begin_attempt();
+  /// Clears what dead workers left, and finds where the next attempt resumes: the newest valid checkpoint of this run,
+  /// which is handed out to all ranks.
+  void begin_attempt(int world_size);
 
-  struct Committed {
-    Checkpoint checkpoint;
-    int seq;
-  };
   /// Makes the parts one committed checkpoint. Throws StorageError; then the partial files stay for the next
   /// begin_attempt().
-  Committed commit(const Commit& commit, int attempt, int world_size, Value metrics);
+  Checkpoint commit(const Commit& commit, int attempt, int world_size, Value metrics);
 
   /// Deletes what need not be kept. Apart from commit(): nobody need wait for it.
   void retain();
 
-  /// Every rank has got beyond the checkpoint that the attempt resumed from: it may go.
-  void release_resumed() { resumed_.reset(); }
+  /// The latest, for a rank to read: it is not deleted before let_go().
+  std::optional<Checkpoint> hand_out(int rank);
+  /// The rank has got beyond the checkpoint that it was given.
+  void let_go(int rank) { handed_out_.erase(rank); }
+  /// No worker is left.
+  void let_go_all() { handed_out_.clear(); }
 
   bool in_memory() const { return config_.num_to_keep == 0; }
   int next_seq() const { return next_seq_; }
@@ -67,7 +68,7 @@ class CheckpointKeeper {
   CheckpointConfig config_;
   std::function<void(const std::string&)> warn_;
   std::vector<Kept> kept_;  ///< by seq
-  std::optional<int> resumed_;
+  std::map<int, int> handed_out_;  ///< seq by rank
   int next_seq_ = 0;
 };
 

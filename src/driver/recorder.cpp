@@ -49,8 +49,12 @@ void Recorder::function_started(metrics::RankZero rank_zero) {
 
 void Recorder::deliver(int rank, const std::vector<wire::Report>& reports) {
   for (const wire::Report& report : reports) {
-    if (all_ranks_wanted_) rows_.add(rank, report.metrics);
-    if (rank == 0) record(report);
+    const bool is_result = !report.metrics.empty();
+    if (is_result && all_ranks_wanted_) rows_.add(rank, report.metrics);
+    if (is_result && rank == 0) record(report);
+    if (report.has_checkpoint && rank == 0) remember_metrics(report.index);
+    if (is_result && rank == 0 && !callbacks_.empty())
+      call("on_result", [&](Callback& callback) { callback.on_result(last()); });
   }
   if (all_ranks_wanted_) release_rows();
 }
@@ -62,11 +66,11 @@ void Recorder::record(const wire::Report& report) {
   const Value& result = autofill_.fill(std::move(metrics), {report.timestamp, report.time_this_iter}, time, wall_now());
   for (auto& sink : sinks_) sink->write(result, autofill_.progress().training_iteration);
   if (!flush_due_) flush_due_ = time + ticks(kFlushEvery);
-  if (report.has_checkpoint) {
-    metrics_[report.index] = result;
-    if (metrics_.size() > kMostPending) metrics_.erase(metrics_.begin());
-  }
-  if (!callbacks_.empty()) call("on_result", [&](Callback& callback) { callback.on_result(result); });
+}
+
+void Recorder::remember_metrics(int report) {
+  metrics_[report] = last();
+  if (metrics_.size() > kMostPending) metrics_.erase(metrics_.begin());
 }
 
 void Recorder::release_rows() {

@@ -36,7 +36,8 @@ class Recorder {
   void deliver(int rank, const std::vector<wire::Report>& reports);
   /// A rank's function is over: others no longer wait for its reports.
   void finished(int rank);
-  /// The filled-up metrics of rank 0's report with a checkpoint; forgets them.
+  /// The filled-up metrics of rank 0's report with a checkpoint, or of the report before a checkpoint alone; forgets
+  /// them.
   Value take_metrics(int report);
   void flush();
   /// When flush() is due; nothing while all is written.
@@ -55,6 +56,7 @@ class Recorder {
  private:
   void guard(Callback& callback, const char* hook, const std::function<void()>& body);
   void record(const wire::Report& report);
+  void remember_metrics(int report);
   void release_rows();
 
   std::vector<Callback*> callbacks_;

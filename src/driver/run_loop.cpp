@@ -66,6 +66,16 @@ std::vector<std::pair<std::string, Bytes>> files_of(const Checkpoint& checkpoint
   return files;
 }
 
+/// Where a worker finds it.
+wire::CheckpointGiven given_of(const std::optional<Checkpoint>& checkpoint) {
+  wire::CheckpointGiven given;
+  if (checkpoint && checkpoint->path())
+    given.path = *checkpoint->path();
+  else if (checkpoint)
+    given.files = files_of(*checkpoint);
+  return given;
+}
+
 /// The agent cannot start workers at all.
 class CannotStart : public EngineError {
  public:
@@ -185,7 +195,7 @@ class RunLoop {
       fatal = false;
     } catch (const EngineError&) {
       throw;  // the agent is gone: receive() and the caller know what to do
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       failure.message = error.what();
     }
     events_.push_back(DriverFailed{std::move(failure), fatal});
@@ -262,8 +272,17 @@ class RunLoop {
   void on(wire::FromWorker& m) {
     if (m.attempt != state_.attempt)
       return log_debug("a message of attempt " + std::to_string(m.attempt) + " is refused");
-    auto message = wire::decode<wire::WorkerToDriver>(m.message);
-    std::visit([&](auto& each) { from_worker(m.attempt, m.rank, each); }, message);
+    try {
+      auto message = wire::decode<wire::WorkerToDriver>(m.message);
+      std::visit([&](auto& each) { from_worker(m.attempt, m.rank, each); }, message);
+    } catch (const std::exception& error) {
+      not_understood(m.attempt, m.rank, error);
+    }
+  }
+  void not_understood(int attempt, int rank, const std::exception& error) {
+    Failure failure;
+    failure.message = std::string("the driver does not understand what the worker sent: ") + error.what();
+    events_.push_back(WorkerFailed{attempt, rank, std::move(failure)});
   }
   void from_worker(int attempt, int rank, wire::WorkerReady& m) {
     if (rank == 0) recorder_->function_started({m.hostname, m.node_ip, m.pid});
@@ -276,6 +295,9 @@ class RunLoop {
   void from_worker(int attempt, int rank, wire::CheckpointWritten& m) {
     events_.push_back(PartWritten{attempt, rank, std::move(m)});
   }
+  void from_worker(int attempt, int rank, wire::CheckpointWanted& m) {
+    events_.push_back(CheckpointWanted{attempt, rank, m.report});
+  }
   void from_worker(int attempt, int rank, wire::Heartbeat& m) {
     events_.push_back(HeartBeat{attempt, rank, m.progress});
   }
@@ -283,8 +305,6 @@ class RunLoop {
     events_.push_back(MeetingEntered{attempt, rank, std::move(m)});
   }
   void from_worker(int attempt, int rank, wire::WorkerFinished&) {
-    console_.line("lockstep: rank " + std::to_string(rank) + " finished");
-    finished_.push_back(rank);
     events_.push_back(WorkerFinished{attempt, rank});
   }
   void from_worker(int attempt, int rank, wire::WorkerFailed& m) {
@@ -310,13 +330,11 @@ class RunLoop {
 
   wire::StartAttempt prepare_attempt(int attempt) {
     logs_->begin_attempt();
-    keeper_.begin_attempt();
+    keeper_.begin_attempt(state_.policy.world_size);
     const std::optional<Checkpoint> resume = keeper_.latest() ? keeper_.latest() : plan_.options.resume_from;
-    const Value metrics = keeper_.latest_metrics();
-    const metrics::Progress from{metrics.value("training_iteration", 0L),
+    const metrics::Progress from{number_in<long>(keeper_.latest_metrics(), "training_iteration"),
                                  time_before_ + Seconds(now() - started_).count()};
     recorder_->begin_attempt(state_.policy.world_size, from);
-    unreported_ = state_.policy.world_size;
     wire::StartAttempt start;
     start.attempt = attempt;
     start.payload = plan_.payload;
@@ -345,10 +363,9 @@ class RunLoop {
     begin.first_seq = keeper_.next_seq();
     begin.heartbeat_interval = std::min(1.0, state_.policy.heartbeat_timeout.count() / 4);
     if (!keeper_.in_memory()) begin.storage = directory_.path();
-    if (resume && resume->path())
-      begin.checkpoint = *resume->path();
-    else if (resume)
-      begin.checkpoint_files = files_of(*resume);
+    auto given = given_of(resume);
+    begin.checkpoint = std::move(given.path);
+    begin.checkpoint_files = std::move(given.files);
     return wire::to_value(begin);
   }
 
@@ -377,33 +394,31 @@ class RunLoop {
   }
 
   void act(Deliver& action) {
-    recorder_->deliver(action.rank, action.reports);
-    // Once every rank has reported, all have read what they resumed from, and retention may delete it.
-    if (unreported_ > 0) {
-      unreported_ = static_cast<int>(
-          std::ranges::count_if(state_.ranks, [](const RankState& r) { return r.reports == 0 && !r.finished; }));
-      if (unreported_ == 0) keeper_.release_resumed();
+    try {
+      recorder_->deliver(action.rank, action.reports);
+    } catch (const wire::WireError& error) {
+      return not_understood(state_.attempt, action.rank, error);
     }
+    keeper_.let_go(action.rank);  // who reports has read what it resumes from
     if (!save_due_) save_due_ = now() + 1s;
-    release_finished();
-  }
-
-  void release_finished() {
-    for (const int rank : std::exchange(finished_, {})) recorder_->finished(rank);
   }
 
   void act(Commit& action) {
+    committed_.reset();
     recorder_->flush();  // a checkpoint on disk has its report there too
-    const auto committed =
-        keeper_.commit(action, state_.attempt, state_.policy.world_size, recorder_->take_metrics(action.report));
-    const auto path = committed.checkpoint.path();
-    const wire::CheckpointCommitted done{action.report, committed.seq, path ? path->string() : std::string()};
-    agent_.send(wire::ToWorker{state_.attempt, -1, wire::encode(done)});
+    committed_ = keeper_.commit(action, state_.attempt, state_.policy.world_size, recorder_->take_metrics(action.report));
+  }
+
+  void act(AnnounceCommit&) {
+    if (!committed_) return;  // the disk refused
     keeper_.retain();
     save_record();
     const Value metrics = keeper_.latest_metrics();
-    recorder_->call("on_checkpoint",
-                    [&](Callback& callback) { callback.on_checkpoint(committed.checkpoint, metrics); });
+    recorder_->call("on_checkpoint", [&](Callback& callback) { callback.on_checkpoint(*committed_, metrics); });
+  }
+
+  void act(GiveCheckpoint& action) {
+    agent_.send(wire::ToWorker{state_.attempt, action.rank, wire::encode(given_of(keeper_.hand_out(action.rank)))});
   }
 
   void act(ReleaseMeeting& action) {
@@ -414,8 +429,13 @@ class RunLoop {
     recorder_->call("on_attempt_started", [&](Callback& callback) { callback.on_attempt_started(action.attempt); });
   }
 
+  void act(AnnounceFinished& action) {
+    console_.line("lockstep: rank " + std::to_string(action.rank) + " finished");
+    keeper_.let_go(action.rank);
+    recorder_->finished(action.rank);
+  }
+
   void act(AnnounceFailure& action) {
-    finished_.clear();
     for (Failure& failure : action.failures) {
       if (failure.node.empty()) failure.node = node_;
       if (failure.rank >= 0 && failure.log_lines.empty()) failure.log_lines = logs_->last_lines(failure.rank);
@@ -435,7 +455,6 @@ class RunLoop {
   // ------------------------------------------------------------ the end
 
   RunOutcome close() {
-    release_finished();
     Result result;
     record_.state = end_->outcome == Outcome::finished ? "finished"
                     : end_->outcome == Outcome::failed ? "failed"
@@ -470,6 +489,8 @@ class RunLoop {
   void finish_files() {
     try {
       recorder_->finish();
+      keeper_.let_go_all();
+      keeper_.retain();
       save_record();
     } catch (const StorageError& error) {
       if (record_.error.empty()) record_.error = error.what();
@@ -499,14 +520,13 @@ class RunLoop {
   std::optional<RankLogs> logs_;
   std::optional<sys::SignalWatch> signals_;
   std::deque<Event> events_;
-  std::vector<int> finished_;
+  std::optional<Checkpoint> committed_;  ///< by the last Commit
   std::optional<EndRun> end_;
   std::optional<Instant> save_due_;
   Instant started_{};
   std::string node_;
   double time_before_ = 0;
   int first_attempt_ = 0;
-  int unreported_ = 0;
   int signal_ = 0;
   bool agent_usable_ = true;
 };

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/failure.h"
+#include "base/json.h"
 #include "base/version.h"
 #include "sys/node.h"
 #include "sys/process.h"
@@ -12,9 +13,27 @@ namespace {
 
 Value or_null(double seconds) { return seconds > 0 ? Value(seconds) : Value(nullptr); }
 
-double number(const Value& value, const char* key) {
-  const auto found = value.find(key);
-  return found != value.end() && found->is_number() ? found->get<double>() : 0;
+RunRecord read(const Value& value) {
+  RunRecord record;
+  record.name = value.value("name", std::string());
+  record.state = value.value("state", std::string("running"));
+  record.trainer = value.value("trainer", std::string());
+  record.num_workers = value.value("num_workers", 1);
+  record.attempt = value.value("attempt", 0);
+  record.created = number_in<double>(value, "created");
+  record.finished = number_in<double>(value, "finished");
+  record.training_iteration = value.value("training_iteration", 0L);
+  record.time_total_s = number_in<double>(value, "time_total_s");
+  record.next_seq = value.value("next_seq", 0);
+  record.trial_id = value.value("trial_id", std::string());
+  record.experiment_id = value.value("experiment_id", std::string());
+  record.metrics = value.value("metrics", Value::object());
+  record.config_run = value.value("config_run", Value::object());
+  record.metadata = value.value("metadata", Value::object());
+  record.error = value.value("error", std::string());
+  for (const Value& failure : value.value("failures", Value::array()))
+    record.failures.push_back(failure_from_value(failure));
+  return record;
 }
 
 }  // namespace
@@ -49,26 +68,11 @@ Value RunRecord::to_value() const {
 }
 
 RunRecord RunRecord::from_value(const Value& value) {
-  RunRecord record;
-  record.name = value.value("name", std::string());
-  record.state = value.value("state", std::string("running"));
-  record.trainer = value.value("trainer", std::string());
-  record.num_workers = value.value("num_workers", 1);
-  record.attempt = value.value("attempt", 0);
-  record.created = number(value, "created");
-  record.finished = number(value, "finished");
-  record.training_iteration = value.value("training_iteration", 0L);
-  record.time_total_s = number(value, "time_total_s");
-  record.next_seq = value.value("next_seq", 0);
-  record.trial_id = value.value("trial_id", std::string());
-  record.experiment_id = value.value("experiment_id", std::string());
-  record.metrics = value.value("metrics", Value::object());
-  record.config_run = value.value("config_run", Value::object());
-  record.metadata = value.value("metadata", Value::object());
-  record.error = value.value("error", std::string());
-  for (const Value& failure : value.value("failures", Value::array()))
-    record.failures.push_back(failure_from_value(failure));
-  return record;
+  try {
+    return read(value);
+  } catch (const Value::exception& error) {
+    throw StorageError(std::string("[run] run.json is not what Lockstep writes: ") + error.what());
+  }
 }
 
 }  // namespace lockstep::driver

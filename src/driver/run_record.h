@@ -30,7 +30,7 @@ struct RunRecord {
   std::string error;
 
   Value to_value() const;
-  /// Missing fields keep their defaults.
+  /// Missing fields keep their defaults; throws StorageError when one is of another type.
   static RunRecord from_value(const Value& value);
 };
 

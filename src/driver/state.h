@@ -35,6 +35,7 @@ struct RankState {
   bool exited = false;
   int reports = 0;
   std::set<int> checkpoint_reports;  ///< announced, not yet committed
+  std::optional<int> wants;          ///< it waits for the checkpoint of this report
   std::int64_t progress = 0;
   Instant last_heartbeat{};
   Instant last_progress{};
@@ -74,6 +75,7 @@ struct RunState {
   std::vector<RankState> ranks;
   std::vector<Failure> failures;           ///< of this attempt, in order of arrival
   std::map<int, std::vector<Part>> parts;  ///< by report index
+  int committed = -1;                      ///< the latest report of this attempt whose checkpoint is committed
   Meeting meeting;
   std::vector<int> hung;  ///< while diagnosing: the silent ranks, worst first
   FailureKind hang_kind = FailureKind::hang;
@@ -106,6 +108,9 @@ struct Reported {
 struct PartWritten {
   int attempt, rank;
   wire::CheckpointWritten written;
+};
+struct CheckpointWanted {
+  int attempt, rank, report;
 };
 struct MeetingEntered {
   int attempt, rank;
@@ -140,8 +145,9 @@ struct DriverFailed {
 struct Tick {};
 
 using Event =
-    std::variant<AgentIsReady, AgentLost, WorkerStarted, WorkerRuns, HeartBeat, Reported, PartWritten, MeetingEntered,
-                 WorkerFinished, WorkerFailed, WorkerExited, WorkerStacks, AttemptEnded, Interrupt, DriverFailed, Tick>;
+    std::variant<AgentIsReady, AgentLost, WorkerStarted, WorkerRuns, HeartBeat, Reported, PartWritten, CheckpointWanted,
+                 MeetingEntered, WorkerFinished, WorkerFailed, WorkerExited, WorkerStacks, AttemptEnded, Interrupt,
+                 DriverFailed, Tick>;
 
 // ---------------------------------------------------------------- what is to be done
 
@@ -173,6 +179,12 @@ struct Commit {
   int report;
   std::vector<Part> parts;
 };
+/// Make room for the checkpoint that was just committed, and tell of it.
+struct AnnounceCommit {};
+/// Tell a rank which checkpoint is the newest.
+struct GiveCheckpoint {
+  int rank;
+};
 struct ReleaseMeeting {
   int rank;
   wire::MeetingDone done;
@@ -180,6 +192,10 @@ struct ReleaseMeeting {
 /// All ranks run their function.
 struct AnnounceRunning {
   int attempt;
+};
+/// This rank's function returned: its last report has been delivered.
+struct AnnounceFinished {
+  int rank;
 };
 struct AnnounceFailure {
   std::vector<Failure> failures;
@@ -194,7 +210,8 @@ struct EndRun {
   std::vector<Failure> failures;
 };
 
-using Action = std::variant<StartWorkers, StopWorkers, TakeStacks, SaveStacks, Deliver, Commit, ReleaseMeeting,
-                            AnnounceRunning, AnnounceFailure, Warn, EndRun>;
+using Action = std::variant<StartWorkers, StopWorkers, TakeStacks, SaveStacks, Deliver, Commit, AnnounceCommit,
+                            GiveCheckpoint, ReleaseMeeting, AnnounceRunning, AnnounceFinished, AnnounceFailure, Warn,
+                            EndRun>;
 
 }  // namespace lockstep::driver

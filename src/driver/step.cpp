@@ -11,6 +11,11 @@ namespace {
 /// A rank that others have left behind by so many reports is worth a word while the run goes on.
 constexpr int kFarBehind = 1000;
 
+/// Whether a rank can go on only when others do: they, not it, are to be watched for progress.
+bool waits(const RunState& state, int rank) {
+  return state.meeting.present.contains(rank) || state.ranks[static_cast<std::size_t>(rank)].wants;
+}
+
 /// One step: the state it changes and the actions it gathers.
 struct Step {
   RunState& state;
@@ -36,6 +41,7 @@ struct Step {
     state.ranks.assign(static_cast<std::size_t>(state.policy.world_size), RankState{});
     state.failures.clear();
     state.parts.clear();
+    state.committed = -1;
     state.meeting = {};
     state.hung.clear();
     state.warned_behind = false;
@@ -153,7 +159,59 @@ struct Step {
         continue;
       }
       act(Commit{report, std::move(parts)});
+      state.committed = report;
+      give_committed();  // first: nobody need wait for what comes with a commit
+      act(AnnounceCommit{});
     }
+  }
+
+  // ------------------------------------------------------------ checkpoints that ranks ask for
+
+  void on(CheckpointWanted event) {
+    if (!current(event.attempt, event.rank)) return;
+    rank(event.rank).wants = event.report;
+  }
+
+  bool is_writing(int number) const {
+    const auto written = [&](int report) {
+      const auto found = state.parts.find(report);
+      return found != state.parts.end() && std::ranges::count(found->second, number, &Part::rank) > 0;
+    };
+    const auto& announced = state.ranks[static_cast<std::size_t>(number)].checkpoint_reports;
+    return !std::ranges::all_of(announced, written);
+  }
+
+  /// Whether the checkpoint of a report may still come: a rank that has a part in it writes, or is on its way to that
+  /// report.
+  bool may_come(int report) const {
+    const std::size_t writers = state.policy.keep_all_ranks ? state.ranks.size() : 1;
+    for (std::size_t i = 0; i < writers; ++i) {
+      const RankState& r = state.ranks[i];
+      const int number = static_cast<int>(i);
+      if (is_writing(number) || (!r.finished && r.reports <= report && !waits(state, number))) return true;
+    }
+    return false;
+  }
+
+  void give_checkpoint(int number) {
+    rank(number).wants.reset();
+    rank(number).last_progress = now;
+    act(GiveCheckpoint{number});
+  }
+
+  void give_committed() {
+    for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i)
+      if (rank(i).wants && *rank(i).wants <= state.committed) give_checkpoint(i);
+  }
+
+  /// Nobody waits for a checkpoint that will never be made: ranks may report unequally.
+  void answer_wants() {
+    if (!live()) return;
+    give_committed();
+    std::vector<int> in_vain;
+    for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i)
+      if (rank(i).wants && !may_come(*rank(i).wants)) in_vain.push_back(i);
+    for (const int i : in_vain) give_checkpoint(i);
   }
 
   std::optional<Failure> same_file_twice(int report, const std::vector<Part>& parts) const {
@@ -199,7 +257,7 @@ struct Step {
     if (!current(event.attempt, event.rank)) return;
     rank(event.rank).last_progress = now;
     Meeting& meeting = state.meeting;
-    if (event.entered.meeting != meeting.number) return;
+    if (event.entered.meeting != meeting.number) return refuse_latecomer(event);
     meeting.present.insert(event.rank);
     if (event.rank == 0) meeting.value = std::move(event.entered.value);
     const Instant deadline = now + ticks(Seconds(event.entered.timeout));
@@ -208,6 +266,15 @@ struct Step {
       meeting.timeout = Seconds(event.entered.timeout);
     }
     settle_meeting();
+  }
+
+  /// Its meeting has failed for the others already. When all have been told, their next one is the same again.
+  void refuse_latecomer(const MeetingEntered& event) {
+    const std::string why = state.phase == Phase::interrupted ? "the run is being stopped"
+                                                              : "rank " + std::to_string(event.rank) +
+                                                                    " came too late to a barrier or broadcast: the "
+                                                                    "other ranks wait no longer";
+    act(ReleaseMeeting{event.rank, {event.entered.meeting, "[session] " + why, {}}});
   }
 
   std::vector<int> missing_from_meeting() const {
@@ -241,8 +308,10 @@ struct Step {
 
   void release_meeting(const std::string& error) {
     Meeting& meeting = state.meeting;
-    for (const int i : meeting.present)
+    for (const int i : meeting.present) {
+      rank(i).last_progress = now;
       act(ReleaseMeeting{i, {meeting.number, error, error.empty() ? meeting.value : Bytes{}}});
+    }
     const int number = meeting.number;
     meeting = {};
     meeting.number = number + 1;
@@ -253,6 +322,7 @@ struct Step {
   void on(WorkerFinished event) {
     if (!current(event.attempt, event.rank)) return;
     rank(event.rank).finished = true;
+    act(AnnounceFinished{event.rank});
     commit_what_is_whole();
     settle_meeting();
     if (state.phase == Phase::attempting && std::ranges::all_of(state.ranks, &RankState::finished)) warn_behind(1);
@@ -298,34 +368,26 @@ struct Step {
 
   // ------------------------------------------------------------ silence
 
-  /// Ranks past their deadline, the longest silent first; ranks that wait for others come last.
+  /// Ranks past their deadline, the longest silent first.
   std::vector<int> silent_ranks(Seconds limit, Instant RankState::*last) const {
     std::vector<int> silent;
     for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i) {
       const RankState& r = state.ranks[static_cast<std::size_t>(i)];
       if (r.started && !r.finished && !r.failed && !r.exited && now - r.*last >= limit) silent.push_back(i);
     }
-    std::ranges::stable_sort(silent, [&](int a, int b) {
-      const bool waits_a = state.meeting.present.contains(a), waits_b = state.meeting.present.contains(b);
-      if (waits_a != waits_b) return waits_b;
-      return state.ranks[static_cast<std::size_t>(a)].*last < state.ranks[static_cast<std::size_t>(b)].*last;
-    });
+    std::ranges::stable_sort(silent, {}, [&](int i) { return state.ranks[static_cast<std::size_t>(i)].*last; });
     return silent;
   }
 
   void look_for_silence() {
-    auto silent = silent_ranks(state.policy.heartbeat_timeout, &RankState::last_heartbeat);
+    state.hung = silent_ranks(state.policy.heartbeat_timeout, &RankState::last_heartbeat);
     state.hang_kind = FailureKind::heartbeat;
-    if (silent.empty() && state.policy.hang_timeout) {
-      silent = silent_ranks(*state.policy.hang_timeout, &RankState::last_progress);
+    if (state.hung.empty() && state.policy.hang_timeout) {
+      state.hung = silent_ranks(*state.policy.hang_timeout, &RankState::last_progress);
+      std::erase_if(state.hung, [&](int i) { return waits(state, i); });
       state.hang_kind = FailureKind::hang;
     }
-    if (silent.empty()) return;
-    // Ranks that wait in a meeting are kept waiting by the others: only those others are to blame.
-    std::vector<int> guilty;
-    for (const int i : silent)
-      if (!state.meeting.present.contains(i)) guilty.push_back(i);
-    state.hung = guilty.empty() ? silent : guilty;
+    if (state.hung.empty()) return;
     state.phase = Phase::diagnosing;
     state.deadline = now + ticks(state.policy.stacks_timeout + 1s);
     act(Warn{std::string(state.hung.size() == 1 ? "rank " : "ranks ") + listed(state.hung) +
@@ -399,6 +461,7 @@ struct Step {
 std::pair<RunState, std::vector<Action>> step(RunState state, Event event, Instant now) {
   Step step{state, now, {}};
   std::visit([&](auto& each) { step.on(std::move(each)); }, event);
+  step.answer_wants();
   auto actions = std::move(step.actions);
   return {std::move(state), std::move(actions)};
 }
@@ -407,10 +470,12 @@ std::optional<Instant> next_deadline(const RunState& state) {
   if (state.phase == Phase::idle || state.phase == Phase::ended) return std::nullopt;
   Instant next = std::min(state.deadline, state.meeting.deadline);
   if (state.phase == Phase::attempting) {
-    for (const RankState& r : state.ranks) {
+    for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i) {
+      const RankState& r = state.ranks[static_cast<std::size_t>(i)];
       if (!r.started || r.finished || r.failed || r.exited) continue;
       next = std::min(next, r.last_heartbeat + ticks(state.policy.heartbeat_timeout));
-      if (state.policy.hang_timeout) next = std::min(next, r.last_progress + ticks(*state.policy.hang_timeout));
+      if (state.policy.hang_timeout && !waits(state, i))
+        next = std::min(next, r.last_progress + ticks(*state.policy.hang_timeout));
     }
   }
   if (next == Instant::max()) return std::nullopt;

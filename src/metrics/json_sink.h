@@ -9,12 +9,13 @@
 
 namespace lockstep::metrics {
 
-/// result.json: one JSON object a line, keys in the result's order. A last line without its end, left by a driver that
-/// was killed, is cut off at start().
+/// result.json, or a file of another `name`: one JSON object a line, keys in the result's order. A last line without
+/// its end, left by a driver that was killed, is cut off at start().
 class JsonSink final : public ReportSink {
  public:
-  explicit JsonSink(const std::filesystem::path& directory, sys::Files& files = sys::files())
-      : file_(files, directory / "result.json") {}
+  explicit JsonSink(const std::filesystem::path& directory, sys::Files& files = sys::files(),
+                    const std::string& name = "result.json")
+      : file_(files, directory / name) {}
   ~JsonSink() override;
 
   void start(const Value& config) override;

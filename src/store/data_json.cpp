@@ -115,8 +115,8 @@ std::optional<Value> decode_pairs(const Value& pairs) {
 }
 
 std::optional<Value> decode_reserved(const std::string& word, const Value& content) {
-  if (word == "$dict" || word == "$ordered_dict") return decode_pairs(content);
-  if (word == "$tuple" && content.is_array()) return decode_data(content);
+  if (word == "$dict" || word == "$ordered_dict" || word == "$counter") return decode_pairs(content);
+  if ((word == "$tuple" || word == "$torch_size") && content.is_array()) return decode_data(content);
   if (word == "$float") {
     if (content == "nan") return std::numeric_limits<double>::quiet_NaN();
     if (content == "inf") return std::numeric_limits<double>::infinity();
@@ -141,7 +141,8 @@ Value decode_data(const Value& encoded) {
     return list;
   }
   if (!encoded.is_object()) return encoded;
-  if (encoded.size() == 1 && encoded.begin().key().starts_with('$')) {
+  const bool has_metadata = encoded.size() == 2 && encoded.contains("$ordered_dict") && encoded.contains("metadata");
+  if ((encoded.size() == 1 || has_metadata) && encoded.begin().key().starts_with('$')) {
     if (auto decoded = decode_reserved(encoded.begin().key(), encoded.begin().value())) return std::move(*decoded);
     return encoded;
   }

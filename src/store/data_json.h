@@ -10,14 +10,20 @@ namespace lockstep::store {
 /// data.json holds the plain values of a dict checkpoint as JSON. What JSON lacks stands as an object whose first key
 /// begins with `$`:
 ///
-///     {"$tensor": NAME}             the array of that name in tensors.safetensors; other keys may follow
+///     {"$tensor": NAME}             the array of that name in tensors.safetensors; other keys may follow, see below
 ///     {"$dict": [[KEY, VALUE]...]}  a dict that has keys which begin with `$`, or (Python) keys that are no strings
-///     {"$ordered_dict": [...]}      (Python) the same, of another class
-///     {"$tuple": [...]}             (Python)
+///     {"$ordered_dict": [...]}      (Python) the same, of another class; {"$counter": [...]} too
+///     {"$tuple": [...]}             (Python); {"$torch_size": [...]} too
 ///     {"$float": "nan" | "inf" | "-inf"}
 ///     {"$bytes": BASE64}
 ///
-/// and others that only Python writes and reads ($set, $frozenset, $int, $numpy, $complex, $object).
+/// and others that only Python writes and reads ($set, $frozenset, $int, $numpy, $complex, $torch_dtype, $torch_device,
+/// $object). Behind $ordered_dict may stand "metadata", which C++ leaves out.
+///
+/// Where an array of Python's does not lie in C order, or shares its memory with others, $tensor is followed by
+/// "shape", "stride" and "offset", in elements: the part of the stored array, taken as flat, that is meant. By default
+/// that is all of it in C order. "dtype" says that the stored bytes are seen as another type; "layout" are strides that
+/// the stored array has in memory, and then "stride" and "offset" count in that memory.
 
 /// The deepest nesting that is written or read; Python's json module gives up at about 1000.
 inline constexpr int kMaxDepth = 500;

@@ -81,6 +81,7 @@ FileEntry PartWriter::write_one(const std::string& name, std::uint64_t size, Fil
     if (files_.info(path, false).kind == sys::FileKind::none) throw;
     return {name, static_cast<std::int64_t>(size), ""};
   }
+  made_.push_back(path);
   HashedFile file(files_, std::move(opened), size);
   fill(file);
   return file.finish(name);
@@ -123,6 +124,21 @@ std::vector<FileEntry> PartWriter::write_dict(const DictParts& parts) {
 }
 
 std::vector<FileEntry> PartWriter::copy_directory(const fs::path& source) {
+  try {
+    return copy(source);
+  } catch (...) {
+    for (const auto& path : made_) {
+      try {
+        files_.remove_file(path);
+      } catch (const StorageError&) {
+        // The first error says more.
+      }
+    }
+    throw;
+  }
+}
+
+std::vector<FileEntry> PartWriter::copy(const fs::path& source) {
   auto tree = list_tree(files_, source, Links::follow_inside);
   const auto manifest = manifest_in(files_, source);
   std::erase_if(tree, [](const TreeFile& file) { return file.name == kManifestName; });

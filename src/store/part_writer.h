@@ -46,18 +46,21 @@ class PartWriter {
   std::vector<FileEntry> write_files(std::span<const MemoryFile> contents);
   std::vector<FileEntry> write_dict(const DictParts& parts);
   /// Copies the files below `source`. Links are followed inside it; one that leads out of it, a pipe or a device is an
-  /// error. A committed checkpoint can be copied: its manifest is left out, and its hashes must be right.
+  /// error. A committed checkpoint can be copied: its manifest is left out, and its hashes must be right. When this
+  /// throws, the files that it made are gone again: another checkpoint may take their place.
   std::vector<FileEntry> copy_directory(const std::filesystem::path& source);
 
  private:
   /// Makes the directories on the way to `name` and creates the file there; `fill` writes it.
   template <typename Fill>
   FileEntry write_one(const std::string& name, std::uint64_t size, Fill fill);
+  std::vector<FileEntry> copy(const std::filesystem::path& source);
   void sync_directories();
 
   sys::Files& files_;
   const std::filesystem::path directory_;
   std::set<std::filesystem::path> directories_;  ///< those that new names were put into
+  std::vector<std::filesystem::path> made_;      ///< the files
 };
 
 }  // namespace lockstep::store

@@ -24,9 +24,9 @@ constexpr std::string_view kMetadata = "__metadata__";
 
 std::optional<std::uint64_t> element_size(std::string_view dtype) {
   static constexpr std::pair<std::string_view, std::uint64_t> kSizes[] = {
-      {"F32", 4},  {"F64", 8}, {"F16", 2},     {"BF16", 2},    {"I64", 8},    {"I32", 4},
-      {"I16", 2},  {"I8", 1},  {"U64", 8},     {"U32", 4},     {"U16", 2},    {"U8", 1},
-      {"BOOL", 1}, {"C64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
+      {"F32", 4},     {"F64", 8},     {"F16", 2},     {"BF16", 2},        {"I64", 8},        {"I32", 4},  {"I16", 2},
+      {"I8", 1},      {"U64", 8},     {"U32", 4},     {"U16", 2},         {"U8", 1},         {"BOOL", 1}, {"C64", 8},
+      {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1}};
   for (const auto& [word, size] : kSizes)
     if (word == dtype) return size;
   return std::nullopt;
@@ -48,7 +48,8 @@ void check(const Tensor& tensor) {
     throw ConfigError("[checkpoint] an array is named " + in_quotes(kMetadata) + ", which the file format reserves");
   if (!element_size(tensor.dtype))
     throw ConfigError("[checkpoint] the array " + in_quotes(tensor.name) + " has the unknown type " +
-                      in_quotes(tensor.dtype) + "; use one of F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL");
+                      in_quotes(tensor.dtype) +
+                      "; use one of F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL C64 or an F8 type");
   if (byte_count(tensor.dtype, tensor.shape) != tensor.bytes.size())
     throw ConfigError("[checkpoint] the array " + in_quotes(tensor.name) + " of type " + tensor.dtype + " and shape " +
                       to_json(Value(tensor.shape)) + " has " + std::to_string(tensor.bytes.size()) + " bytes");

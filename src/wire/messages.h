@@ -233,15 +233,13 @@ struct MeetingDone {
   }
 };
 
-/// A checkpoint of this attempt is committed (or, with `files`, kept in the driver's memory).
-struct CheckpointCommitted {
-  static constexpr const char* kName = "checkpoint_committed";
-  int report = 0;
-  int seq = 0;
+/// The answer to CheckpointWanted: the newest committed checkpoint, as a directory or (num_to_keep = 0) its files;
+/// neither when this run has none.
+struct CheckpointGiven {
+  static constexpr const char* kName = "checkpoint_given";
   std::string path;
-  auto fields() {
-    return std::make_tuple(std::pair{"report", &report}, std::pair{"seq", &seq}, std::pair{"path", &path});
-  }
+  std::vector<std::pair<std::string, Bytes>> files;
+  auto fields() { return std::make_tuple(std::pair{"path", &path}, std::pair{"files", &files}); }
 };
 
 // ---------------------------------------------------------------- worker to driver
@@ -257,7 +255,7 @@ struct WorkerReady {
   }
 };
 
-/// One report. `metrics` is CBOR, decoded only where it is needed.
+/// One report. `metrics` is CBOR, decoded only where it is needed; none at all: a checkpoint alone, which is no result.
 struct Report {
   int index = 0;  ///< from 0, within the attempt
   double timestamp = 0;
@@ -303,6 +301,13 @@ struct CheckpointWritten {
   }
 };
 
+/// This rank asks for the newest committed checkpoint, and waits for that of its own report `report` (-1: it made none).
+struct CheckpointWanted {
+  static constexpr const char* kName = "checkpoint_wanted";
+  int report = -1;
+  auto fields() { return std::make_tuple(std::pair{"report", &report}); }
+};
+
 /// Every heartbeat_interval, from a thread that needs no GIL. `progress` rises with reports, meetings and checkpoints.
 struct Heartbeat {
   static constexpr const char* kName = "heartbeat";
@@ -338,8 +343,8 @@ struct WorkerFailed {
 using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, DumpStacks, ToWorker, Shutdown>;
 using AgentToDriver =
     std::variant<AgentReady, AgentFailed, WorkerStarted, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
-using DriverToWorker = std::variant<Begin, MeetingDone, CheckpointCommitted>;
-using WorkerToDriver =
-    std::variant<WorkerReady, Reports, CheckpointWritten, Heartbeat, MeetingEntered, WorkerFinished, WorkerFailed>;
+using DriverToWorker = std::variant<Begin, MeetingDone, CheckpointGiven>;
+using WorkerToDriver = std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, Heartbeat, MeetingEntered,
+                                    WorkerFinished, WorkerFailed>;
 
 }  // namespace lockstep::wire

@@ -8,17 +8,6 @@
 
 namespace lockstep::worker {
 
-/// What is still to be written: a dict whose arrays lie in copies_, or a checkpoint; or what was written already.
-struct CheckpointQueue::Task {
-  int report = 0;
-  std::string partial;
-  std::string data;
-  std::vector<Tensor> tensors;
-  std::optional<std::span<const std::byte>> objects;
-  std::optional<Checkpoint> checkpoint;
-  std::optional<wire::CheckpointWritten> written;
-};
-
 namespace {
 
 /// A number in data.json, also where Python wrote a numpy scalar or a float that JSON lacks.
@@ -73,7 +62,7 @@ void CheckpointQueue::wait() {
   check();
 }
 
-void CheckpointQueue::hand_over(Task task) {
+void CheckpointQueue::add(Task task) {
   {
     const std::lock_guard lock(mutex_);
     task_ = std::make_unique<Task>(std::move(task));
@@ -81,7 +70,15 @@ void CheckpointQueue::hand_over(Task task) {
   changed_.notify_all();
 }
 
-void CheckpointQueue::add(int report, std::string partial, const store::DictParts& parts) {
+CheckpointQueue::Task CheckpointQueue::copy(int report, std::string partial, const store::DictParts& parts) {
+  Task task{report, std::move(partial), std::string(parts.data), {parts.tensors.begin(), parts.tensors.end()}, {}, {},
+            {}};
+  task.objects = parts.objects;
+  if (storage_.empty()) {
+    // The message's contents are the copy.
+    task.written = write_part(task);
+    return task;
+  }
   std::size_t size = parts.objects ? parts.objects->size() : 0;
   for (const Tensor& tensor : parts.tensors) size += tensor.bytes.size();
   // Only ever grown: from the second checkpoint on, the copy finds its pages in place.
@@ -89,8 +86,6 @@ void CheckpointQueue::add(int report, std::string partial, const store::DictPart
     copies_ = {};
     copies_ = Buffer(size);
   }
-  Task task{report, std::move(partial), std::string(parts.data), {parts.tensors.begin(), parts.tensors.end()}, {}, {},
-            {}};
   std::byte* to = copies_.data();
   const auto copy = [&](std::span<const std::byte> from) {
     if (!from.empty()) std::memcpy(to, from.data(), from.size());
@@ -98,16 +93,16 @@ void CheckpointQueue::add(int report, std::string partial, const store::DictPart
   };
   for (Tensor& tensor : task.tensors) tensor.bytes = copy(tensor.bytes);
   if (parts.objects) task.objects = copy(*parts.objects);
-  hand_over(std::move(task));
+  return task;
 }
 
-void CheckpointQueue::add(int report, std::string partial, const Checkpoint& checkpoint) {
+CheckpointQueue::Task CheckpointQueue::copy(int report, std::string partial, const Checkpoint& checkpoint) {
   Task task{report, std::move(partial), {}, {}, {}, checkpoint, {}};
   if (checkpoint.path()) {
     task.written = write_part(task);
     task.checkpoint.reset();
   }
-  hand_over(std::move(task));
+  return task;
 }
 
 void CheckpointQueue::loop() {

@@ -28,18 +28,29 @@ class CheckpointQueue {
 
   /// Waits until the one before is written.
   void wait_for_room();
-  /// Copies `parts` and returns. Call wait_for_room() before.
-  void add(int report, std::string partial, const store::DictParts& parts);
+  /// What is still to be written: a dict whose arrays lie in copies_, or a checkpoint; or what was written already.
+  struct Task {
+    int report = 0;
+    std::string partial;
+    std::string data;
+    std::vector<Tensor> tensors;
+    std::optional<std::span<const std::byte>> objects;
+    std::optional<Checkpoint> checkpoint;
+    std::optional<wire::CheckpointWritten> written;
+  };
+  /// Copies `parts`. Call wait_for_room() before.
+  Task copy(int report, std::string partial, const store::DictParts& parts);
   /// Takes a checkpoint that lies in memory (shared, not copied) or in a directory (copied to storage before this
-  /// returns: the caller may change it afterwards).
-  void add(int report, std::string partial, const Checkpoint& checkpoint);
+  /// returns). Throws, and leaves nothing behind, when the directory cannot be copied.
+  Task copy(int report, std::string partial, const Checkpoint& checkpoint);
+  /// Hands the one that was copied last to the thread.
+  void add(Task task);
   /// Rethrows what broke an earlier checkpoint.
   void check();
   /// Waits until all is written, then as check().
   void wait();
 
  private:
-  struct Task;
   /// Bytes that are not set to zero first.
   struct Buffer {
     Buffer() = default;
@@ -49,7 +60,6 @@ class CheckpointQueue {
     std::unique_ptr<std::byte[]> bytes;
     std::size_t length = 0;
   };
-  void hand_over(Task task);
   void loop();
   wire::CheckpointWritten write_part(const Task& task) const;
   std::optional<double> score_of(const Task& task) const;

@@ -11,6 +11,15 @@
 #include "wire/codec.h"
 
 namespace lockstep::worker {
+namespace {
+
+Bytes encoded(const Value& metrics) {
+  if (!metrics.is_object() && !metrics.is_null())
+    throw ConfigError("[report] metrics must be a dict of names and plain values");
+  return wire::encode_value(metrics.is_null() ? Value::object() : metrics);  // report({}, ...) in C++ gives null
+}
+
+}  // namespace
 
 WorkerSession::WorkerSession(int socket) : channel_(sys::Descriptor(socket)) {
   const auto frame = channel_.receive();
@@ -23,10 +32,6 @@ WorkerSession::WorkerSession(int socket) : channel_(sys::Descriptor(socket)) {
       channel_, Seconds(begin_.heartbeat_interval), [this] { return wire::encode(wire::Heartbeat{progress_}); },
       [this] { lost(); });
   checkpoints_.emplace(begin_.storage, begin_.score_attribute, [this](const wire::CheckpointWritten& written) {
-    if (begin_.storage.empty()) {
-      const std::lock_guard lock(mutex_);
-      in_memory_ = Checkpoint::from_files(written.contents);
-    }
     outbox_->add(wire::encode(written));
     ++progress_;
   });
@@ -66,62 +71,74 @@ void WorkerSession::fail(Failure failure) {
   ended_ = true;
 }
 
-int WorkerSession::add_report(const Value& metrics, bool with_checkpoint) {
+/// Without metrics: a checkpoint alone.
+void WorkerSession::add_report(Bytes metrics, bool with_checkpoint) {
   const Instant time = now();
   wire::Report report;
   report.index = reports_++;
   report.timestamp = unix_seconds(wall_now());
-  report.time_this_iter = Seconds(time - std::exchange(last_report_, time)).count();
+  if (!metrics.empty()) report.time_this_iter = Seconds(time - std::exchange(last_report_, time)).count();
   report.has_checkpoint = with_checkpoint;
-  report.metrics =
-      wire::encode_value(metrics.is_null() ? Value::object() : metrics);  // report({}, ...) in C++ gives null
-  const int index = report.index;
+  report.metrics = std::move(metrics);
   outbox_->add(std::move(report));
   ++progress_;
-  return index;
 }
 
-std::string WorkerSession::partial_name(int report) {
+/// A checkpoint that cannot be copied is not announced either: the function may catch the error and go on.
+template <class Contents>
+void WorkerSession::add_checkpoint(Bytes metrics, const Contents& contents) {
+  checkpoints_->wait_for_room();
+  auto copy = checkpoints_->copy(reports_, partial_name(), contents);
+  last_checkpoint_report_ = reports_.load();
+  add_report(std::move(metrics), true);
+  ++checkpoints_made_;
+  checkpoints_->add(std::move(copy));
+}
+
+std::string WorkerSession::partial_name() const {
   char name[80];
   if (begin_.keep_all_ranks)
-    std::snprintf(name, sizeof name, "checkpoint_%06d_report_%06d.partial", begin_.first_seq, report);
+    std::snprintf(name, sizeof name, "checkpoint_%06d_report_%06d.partial", begin_.first_seq, reports_.load());
   else
     std::snprintf(name, sizeof name, "checkpoint_%06d.partial", begin_.first_seq + checkpoints_made_);
-  ++checkpoints_made_;
   return name;
 }
 
 void WorkerSession::report(const Value& metrics, const std::optional<Checkpoint>& checkpoint) {
   checkpoints_->check();
-  if (!metrics.is_object() && !metrics.is_null())
-    throw ConfigError("[report] metrics must be a dict of names and plain values");
-  const bool keeps = checkpoint && keeps_checkpoints();
-  if (!keeps) {
-    const int index = add_report(metrics, false);
-    if (checkpoint) last_checkpoint_report_ = index;
-    return;
-  }
-  checkpoints_->wait_for_room();
-  const int index = add_report(metrics, true);
-  last_checkpoint_report_ = index;
-  checkpoints_->add(index, partial_name(index), *checkpoint);
+  if (checkpoint && keeps_checkpoints()) return add_checkpoint(encoded(metrics), *checkpoint);
+  if (checkpoint) last_checkpoint_report_ = reports_.load();
+  add_report(encoded(metrics), false);
 }
 
-void WorkerSession::report_dict(const Value& metrics, const store::DictParts& parts) {
+void WorkerSession::report_dict(const std::optional<Value>& metrics, const store::DictParts& parts) {
   checkpoints_->check();
-  checkpoints_->wait_for_room();
-  const int index = add_report(metrics, true);
-  last_checkpoint_report_ = index;
-  checkpoints_->add(index, partial_name(index), parts);
+  add_checkpoint(metrics ? encoded(*metrics) : Bytes{}, parts);
+}
+
+void WorkerSession::save_checkpoint(const Checkpoint& checkpoint) {
+  checkpoints_->check();
+  if (keeps_checkpoints()) return add_checkpoint({}, checkpoint);
+  last_checkpoint_report_ = reports_.load();
+  add_report({}, false);
+}
+
+wire::CheckpointGiven WorkerSession::ask_for_checkpoint() {
+  checkpoints_->wait();
+  const std::lock_guard one_at_a_time(asking_);
+  outbox_->add(wire::encode(wire::CheckpointWanted{last_checkpoint_report_}));
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return ended_ || given_; });
+  if (!given_) throw EngineError("[session] the agent is gone");
+  ++progress_;
+  return *std::exchange(given_, std::nullopt);
 }
 
 std::optional<Checkpoint> WorkerSession::checkpoint() {
-  if (last_checkpoint_report_ >= 0) {
-    std::unique_lock lock(mutex_);
-    if (keeps_checkpoints())
-      changed_.wait(lock, [&] { return ended_ || (committed_ && committed_->report >= last_checkpoint_report_); });
-    if (committed_ && !committed_->path.empty()) return Checkpoint::from_directory(committed_->path);
-    if (in_memory_) return in_memory_;
+  if (reports_ > 0) {
+    auto given = ask_for_checkpoint();
+    if (!given.path.empty()) return Checkpoint::from_directory(given.path);
+    if (!given.files.empty()) return Checkpoint::from_files(std::move(given.files));
   }
   if (!begin_.checkpoint.empty()) return Checkpoint::from_directory(begin_.checkpoint);
   if (!begin_.checkpoint_files.empty()) return Checkpoint::from_files(begin_.checkpoint_files);
@@ -154,7 +171,7 @@ void WorkerSession::receive() {
     auto message = wire::decode<wire::DriverToWorker>(*frame);
     const std::lock_guard lock(mutex_);
     if (auto* done = std::get_if<wire::MeetingDone>(&message)) meetings_done_[done->meeting] = std::move(*done);
-    if (auto* committed = std::get_if<wire::CheckpointCommitted>(&message)) committed_ = std::move(*committed);
+    if (auto* given = std::get_if<wire::CheckpointGiven>(&message)) given_ = std::move(*given);
     changed_.notify_all();
   }
   lost();

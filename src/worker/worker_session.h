@@ -35,8 +35,11 @@ class WorkerSession : public Session {
   void finish(Bytes value);
   /// The function failed: sends what was reported before, then the failure.
   void fail(Failure failure);
-  /// A report whose checkpoint is taken apart already; its buffers are copied before this returns.
-  void report_dict(const Value& metrics, const store::DictParts& parts);
+  /// A report whose checkpoint is taken apart already; its buffers are copied before this returns. Without metrics it is
+  /// a checkpoint alone, and no result of the run.
+  void report_dict(const std::optional<Value>& metrics, const store::DictParts& parts);
+  /// A checkpoint alone, which is no result of the run.
+  void save_checkpoint(const Checkpoint& checkpoint);
   /// Whether a checkpoint that this rank reports is written at all.
   bool keeps_checkpoints() const { return begin_.rank == 0 || begin_.keep_all_ranks; }
 
@@ -59,8 +62,11 @@ class WorkerSession : public Session {
   void set_stopping() { stopping_ = true; }
 
  private:
-  int add_report(const Value& metrics, bool with_checkpoint);
-  std::string partial_name(int report);
+  void add_report(Bytes metrics, bool with_checkpoint);
+  template <class Contents>
+  void add_checkpoint(Bytes metrics, const Contents& contents);
+  std::string partial_name() const;
+  wire::CheckpointGiven ask_for_checkpoint();
   Bytes meet(Bytes value, Seconds timeout);
   void receive();
   void lost();
@@ -73,18 +79,18 @@ class WorkerSession : public Session {
   std::optional<Outbox> outbox_;
   std::optional<CheckpointQueue> checkpoints_;
 
-  // Of the function's thread.
-  int reports_ = 0;
+  // Written by the thread that reports.
+  std::atomic<int> reports_ = 0;
+  std::atomic<int> last_checkpoint_report_ = -1;
   int checkpoints_made_ = 0;
   Instant last_report_{};
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex asking_;  // held while a thread asks for a checkpoint
+  std::mutex mutex_;   // guards what follows
   std::condition_variable changed_;
   int meetings_ = 0;
   std::map<int, wire::MeetingDone> meetings_done_;
-  std::optional<wire::CheckpointCommitted> committed_;
-  std::optional<Checkpoint> in_memory_;  ///< this rank's latest, when nothing is written to disk
-  int last_checkpoint_report_ = -1;
+  std::optional<wire::CheckpointGiven> given_;
 
   std::thread receiver_;
 };

@@ -27,6 +27,24 @@ class WaitingTest : public testing::Test {
   void meet(int rank, int meeting, double timeout = 60, Bytes value = {}) {
     send(MeetingEntered{0, rank, {meeting, timeout, std::move(value)}});
   }
+  void report(int rank, int index, bool checkpoint = false) {
+    wire::Report made;
+    made.index = index;
+    made.has_checkpoint = checkpoint;
+    send(Reported{0, rank, {made}});
+  }
+  void write(int rank, int report) {
+    wire::CheckpointWritten written;
+    written.report = report;
+    written.files.push_back({std::to_string(rank), 1, "00"});
+    send(PartWritten{0, rank, std::move(written)});
+  }
+  /// The ranks that are given a checkpoint now.
+  std::vector<int> given() const {
+    std::vector<int> ranks;
+    for (const auto& each : done<GiveCheckpoint>()) ranks.push_back(each.rank);
+    return ranks;
+  }
   void beat(int rank, std::int64_t progress = 0) { send(HeartBeat{0, rank, progress}); }
   template <class A>
   std::vector<A> done() const {
@@ -84,6 +102,87 @@ TEST_F(WaitingTest, AMeetingThatARankHasLeftFailsAtOnce) {
   const auto released = done<ReleaseMeeting>();
   ASSERT_EQ(released.size(), 1U);
   EXPECT_NE(released[0].done.error.find("rank 1"), std::string::npos);
+}
+
+TEST_F(WaitingTest, ARankThatComesTooLateIsToldAtOnceAndTheNextMeetingIsEverybodys) {
+  begin(2);
+  meet(0, 0, 5);
+  time += 5s;
+  send(Tick{});
+  meet(0, 1, 60);
+  EXPECT_TRUE(actions.empty());
+  meet(1, 0, 60);
+  ASSERT_EQ(done<ReleaseMeeting>().size(), 1U);
+  EXPECT_EQ(done<ReleaseMeeting>()[0].rank, 1);
+  EXPECT_EQ(done<ReleaseMeeting>()[0].done.meeting, 0);
+  EXPECT_NE(done<ReleaseMeeting>()[0].done.error.find("rank 1 came too late"), std::string::npos);
+  meet(1, 1, 60);
+  ASSERT_EQ(done<ReleaseMeeting>().size(), 2U);
+  for (const auto& each : done<ReleaseMeeting>()) EXPECT_TRUE(each.done.error.empty());
+}
+
+TEST_F(WaitingTest, EveryRankIsGivenTheCheckpointThatItReportedOnceItIsCommitted) {
+  begin(2);
+  report(1, 0);
+  send(CheckpointWanted{0, 1, 0});
+  EXPECT_TRUE(given().empty());
+  report(0, 0, true);
+  send(CheckpointWanted{0, 0, 0});
+  EXPECT_TRUE(given().empty());
+  write(0, 0);
+  EXPECT_EQ(given(), (std::vector{0, 1}));
+  ASSERT_TRUE(std::holds_alternative<Commit>(actions.front()));
+  EXPECT_TRUE(std::holds_alternative<AnnounceCommit>(actions.back())) << "nobody waits for retention and callbacks";
+  send(CheckpointWanted{0, 1, 0});
+  EXPECT_EQ(given(), std::vector{1});
+}
+
+TEST_F(WaitingTest, ARankThatReportedNoCheckpointIsGivenTheNewestAtOnce) {
+  begin(2);
+  report(0, 0, true);
+  send(CheckpointWanted{0, 1, -1});
+  EXPECT_EQ(given(), std::vector{1});
+}
+
+TEST_F(WaitingTest, NobodyWaitsForACheckpointThatIsNeverMade) {
+  begin(3);
+  for (const int rank : {1, 2}) send(CheckpointWanted{0, rank, 1});
+  report(0, 0, true);
+  report(0, 1);
+  EXPECT_TRUE(given().empty()) << "an earlier one is being written";
+  write(0, 0);
+  EXPECT_EQ(given(), (std::vector{1, 2})) << "rank 0 made report 1 without a checkpoint";
+  send(CheckpointWanted{0, 1, 5});
+  EXPECT_TRUE(given().empty());
+  send(MeetingEntered{0, 0, {0, 60, {}}});
+  EXPECT_EQ(given(), std::vector{1}) << "rank 0 itself waits for rank 1";
+  send(CheckpointWanted{0, 2, 5});
+  EXPECT_EQ(given(), std::vector{2});
+}
+
+TEST_F(WaitingTest, NobodyWaitsForACheckpointOfARankThatEnded) {
+  begin(2);
+  send(CheckpointWanted{0, 1, 3});
+  send(WorkerFinished{0, 0});
+  EXPECT_EQ(given(), std::vector{1});
+}
+
+TEST_F(WaitingTest, WithAllRanksKeptACheckpointIsAwaitedUntilNobodyCanMakeItWhole) {
+  state.policy.keep_all_ranks = true;
+  begin(2);
+  report(0, 0, true);
+  write(0, 0);
+  send(CheckpointWanted{0, 0, 0});
+  EXPECT_TRUE(given().empty());
+  report(1, 0, true);
+  EXPECT_TRUE(given().empty());
+  write(1, 0);
+  EXPECT_EQ(given(), std::vector{0});
+  report(0, 1, true);
+  write(0, 1);
+  send(CheckpointWanted{0, 0, 1});
+  meet(1, 0);
+  EXPECT_EQ(given(), std::vector{0}) << "rank 1 waits for rank 0 and rank 0 for rank 1";
 }
 
 TEST_F(WaitingTest, ARankWithoutHeartbeatIsNamedWithStacksBeforeAnythingIsKilled) {
@@ -153,6 +252,25 @@ TEST_F(WaitingTest, RanksThatWaitForTheHungOneAreNotBlamed) {
   for (int rank : {0, 1, 2}) beat(rank, state.ranks[static_cast<std::size_t>(rank)].progress);
   send(Tick{});
   EXPECT_EQ(state.hung, std::vector<int>{1});
+}
+
+TEST_F(WaitingTest, RanksThatOnlyWaitDoNotHang) {
+  state.policy.hang_timeout = Seconds{3};
+  begin(3);
+  meet(1, 0, 1000);
+  send(CheckpointWanted{0, 2, 50});
+  for (int i = 0; i < 10; ++i) {
+    time += 2s;
+    for (int rank : {1, 2}) beat(rank);
+    report(0, i);
+    EXPECT_EQ(next_deadline(state), time + 3s) << "rank 0 is the one to watch";
+    send(Tick{});
+    ASSERT_EQ(state.phase, Phase::attempting);
+  }
+  send(WorkerFinished{0, 0});
+  ASSERT_EQ(done<ReleaseMeeting>().size(), 1U);
+  EXPECT_EQ(given(), std::vector{2});
+  EXPECT_EQ(next_deadline(state), time + 3s) << "who is released has just made progress";
 }
 
 TEST_F(WaitingTest, FinishedRanksAreNeverSilent) {

@@ -36,6 +36,13 @@ TEST(DataJson, TensorsStayAndMustBeThere) {
   EXPECT_THROW(encode(parse(R"({"a": {"$tensor": 3}})")), ConfigError);
 }
 
+TEST(DataJson, TensorsKeepWhatPythonSaysOfTheirMemory) {
+  const Value plain = parse(R"({"t": {"$tensor": "w", "kind": "torch", "dtype": "complex128", "shape": [2, 3],
+                                      "layout": [8, 2, 1], "stride": [4, 1], "offset": 1, "conj": true}})");
+  EXPECT_EQ(encode(plain), plain);
+  EXPECT_EQ(decode_data(plain), plain);
+}
+
 TEST(DataJson, DictsWithReservedKeysAreEscaped) {
   const Value plain = parse(R"({"a": {"$set": [1], "b": {"$float": "nan"}}})");
   EXPECT_EQ(encode(plain), parse(R"({"a": {"$dict": [["$set", [1]], ["b", {"$dict": [["$float", "nan"]]}]]}})"));
@@ -73,12 +80,24 @@ TEST(DataJson, WhatPythonWritesBecomesPlain) {
       parse(R"({"t": [1, []], "o": {"k": 1, "$j": 2}})"));
   EXPECT_EQ(decode_data(parse(R"({"state": {"$dict": [[0, "a"], [1.5, "b"], [null, "c"]]}})")),
             parse(R"({"state": {"0": "a", "1.5": "b", "null": "c"}})"));
+  EXPECT_EQ(decode_data(parse(R"({"c": {"$counter": [[3, 1]]}, "s": {"$torch_size": [2, 3]}})")),
+            parse(R"({"c": {"3": 1}, "s": [2, 3]})"));
+}
+
+TEST(DataJson, StateDictsWithMetadata) {
+  const Value state = parse(R"({"$ordered_dict": [["w", {"$tensor": "m.w", "kind": "torch"}]],
+                                "metadata": {"$ordered_dict": [["", {"version": 1}]]}})");
+  EXPECT_EQ(decode_data(state), parse(R"({"w": {"$tensor": "m.w", "kind": "torch"}})"));
+  const Value escaped = parse(R"({"metadata": 1, "$ordered_dict": []})");
+  EXPECT_EQ(decode_data(escaped), escaped) << "the reserved key comes first";
 }
 
 TEST(DataJson, WhatOnlyPythonKnowsStays) {
-  for (const char* text : {R"({"$set": [1, 2]})", R"({"$object": 0})", R"({"$int": "99999999999999999999"})",
-                           R"({"$numpy": "float32", "value": 1.5})", R"({"$dict": [[1, 2], ["1", 3]]})",
-                           R"({"$dict": 3})", R"({"$dict": [[1]]})", R"({"$float": "one"})", R"({"$tuple": {}})"})
+  for (const char* text :
+       {R"({"$set": [1, 2]})", R"({"$object": 0})", R"({"$int": "99999999999999999999"})",
+        R"({"$numpy": "float32", "value": 1.5})", R"({"$torch_dtype": "float32"})", R"({"$torch_device": "cuda:0"})",
+        R"({"$object": 0, "tensors": [{"$tensor": "w"}]})", R"({"$dict": [[1, 2], ["1", 3]]})", R"({"$dict": 3})",
+        R"({"$dict": [[1]]})", R"({"$float": "one"})", R"({"$tuple": {}})"})
     EXPECT_EQ(decode_data(parse(text)), parse(text));
 }
 

@@ -1,6 +1,7 @@
 #include "worker/worker_session.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <future>
@@ -138,15 +139,63 @@ TEST_F(WorkerSessionTest, BroadcastGivesRankZerosBytes) {
   EXPECT_EQ(waiting.get(), (Bytes{1, 2}));
 }
 
-TEST_F(WorkerSessionTest, ACheckpointOfItsOwnIsWaitedForUntilCommitted) {
+TEST_F(WorkerSessionTest, TheNewestCheckpointIsTheDriversToGive) {
   begin(rank(0));
+  session->report({}, std::nullopt);
   session->report({}, Checkpoint::from_dict({{"epoch", 0}}));
   next<wire::Reports>();
   const auto written = next<wire::CheckpointWritten>();
   auto waiting = std::async(std::launch::async, [&] { return session->checkpoint(); });
+  EXPECT_EQ(next<wire::CheckpointWanted>().report, 1);
   EXPECT_EQ(waiting.wait_for(20ms), std::future_status::timeout);
-  driver->send(wire::encode(wire::CheckpointCommitted{0, 0, directory / written.partial}));
+  driver->send(wire::encode(wire::CheckpointGiven{directory / written.partial, {}}));
   EXPECT_EQ(waiting.get()->to_dict()["epoch"], 0);
+}
+
+TEST_F(WorkerSessionTest, EveryRankAsksForTheCheckpointThatItReported) {
+  wire::Begin made = rank(1);
+  made.storage.clear();
+  begin(made);
+  session->report({}, Checkpoint::from_dict({{"rank", 1}}));
+  next<wire::Reports>();
+  auto waiting = std::async(std::launch::async, [&] { return session->checkpoint(); });
+  EXPECT_EQ(next<wire::CheckpointWanted>().report, 0);
+  driver->send(wire::encode(wire::CheckpointGiven{"", {{"data.json", Bytes{'{', '}'}}}}));
+  EXPECT_EQ(waiting.get()->to_dict(), Value::object());
+}
+
+TEST_F(WorkerSessionTest, ACheckpointThatCouldNotBeWrittenIsNotWaitedFor) {
+  wire::Begin made = rank(0);
+  made.storage = directory / "missing" / "deeper";
+  begin(made);
+  session->report({}, Checkpoint::from_dict({{"epoch", 4}}));
+  EXPECT_THROW(session->checkpoint(), StorageError);
+}
+
+TEST_F(WorkerSessionTest, ACheckpointThatIsRefusedIsNotAnnounced) {
+  begin(rank(0));
+  const auto source = directory / "source";
+  std::filesystem::create_directories(source);
+  ASSERT_EQ(mkfifo((source / "pipe").c_str(), 0600), 0);
+  EXPECT_THROW(session->report({{"i", 0}}, Checkpoint::from_directory(source)), StorageError);
+  std::filesystem::remove(source / "pipe");
+  session->report({{"i", 1}}, Checkpoint::from_directory(source));
+  const auto reports = next<wire::Reports>();
+  ASSERT_EQ(reports.reports.size(), 1U);
+  EXPECT_EQ(reports.reports[0].index, 0);
+  EXPECT_EQ(next<wire::CheckpointWritten>().partial, "checkpoint_000000.partial");
+}
+
+TEST_F(WorkerSessionTest, ACheckpointAloneHasNoMetrics) {
+  for (const int number : {0, 1}) {
+    begin(rank(number));
+    session->save_checkpoint(Checkpoint::from_dict({{"epoch", 4}}));
+    const auto reports = next<wire::Reports>();
+    ASSERT_EQ(reports.reports.size(), 1U);
+    EXPECT_TRUE(reports.reports[0].metrics.empty());
+    EXPECT_EQ(reports.reports[0].has_checkpoint, number == 0);
+    session.reset();
+  }
 }
 
 TEST_F(WorkerSessionTest, AFailureComesAfterWhatWasReported) {

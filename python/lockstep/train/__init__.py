@@ -36,8 +36,8 @@ def report(**metrics: Any) -> None:
 
 
 def save_checkpoint(**values: Any) -> None:
-    """Saves a checkpoint of the given values: a report of its own, without metrics."""
-    session.report({}, checkpoint=Checkpoint.from_dict(values))
+    """Saves a checkpoint of the given values; its metrics are those reported last."""
+    session._save(Checkpoint.from_dict(values))
 
 
 def load_checkpoint() -> dict[Any, Any] | None:
@@ -69,3 +69,12 @@ def local_world_size() -> int:
 def node_rank() -> int:
     """The number of this worker's node, from 0."""
     return session.get_node_rank()
+
+
+def __getattr__(name: str) -> Any:
+    """``train.torch`` and its like, imported when first asked for."""
+    if name == "torch":
+        import importlib
+
+        return importlib.import_module(f"lockstep.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

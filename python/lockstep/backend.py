@@ -1,0 +1,37 @@
+"""What a framework needs around a training function: the base of ``TorchConfig`` and its like.
+
+A configuration is pickled with the training function; its hooks run in every worker::
+
+    @dataclass
+    class Seeds(BackendConfig):
+        seed: int = 0
+
+        def on_worker_start(self):
+            random.seed(self.seed + session.get_world_rank())
+
+    DataParallelTrainer(train_func, backend_config=Seeds(seed=7)).fit()
+"""
+
+from __future__ import annotations
+
+__all__ = ["BackendConfig"]
+
+
+class BackendConfig:
+    """Override what you need: every body is empty."""
+
+    def validate(self) -> None:
+        """Raises ConfigError when a field is wrong. Called where the trainer is made, before anything starts."""
+
+    def on_worker_start(self) -> None:
+        """In every worker, before the training function; ``session`` works."""
+
+    def on_worker_end(self) -> None:
+        """In every worker whose training function returned."""
+
+    def is_consequence(self, error: BaseException) -> bool:
+        """Whether `error` looks like what one rank sees when another has died.
+
+        Such an error waits a moment before it is told, so that the run names the rank that died and not the messenger.
+        """
+        return False

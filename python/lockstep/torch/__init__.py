@@ -1,0 +1,44 @@
+"""PyTorch on many workers: three lines turn a single-process loop into a distributed one. For example::
+
+from lockstep import ScalingConfig, session
+from lockstep.torch import TorchTrainer, prepare_data_loader, prepare_model
+
+def train_func():
+    model = prepare_model(Net())                                      # 1
+    loader = prepare_data_loader(DataLoader(data, batch_size=32))     # 2
+    ...
+
+TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=4)).fit()    # 3
+"""
+
+try:
+    import torch as _torch
+except ImportError as error:
+    raise ImportError("lockstep.torch needs PyTorch: pip install torch==2.13.0") from error
+
+from lockstep.torch.amp import accelerate, backward, prepare_optimizer
+from lockstep.torch.checkpoint import TorchCheckpoint
+from lockstep.torch.config import TorchConfig
+from lockstep.torch.loader import prepare_data_loader
+from lockstep.torch.metrics import all_reduce_mean
+from lockstep.torch.model import get_device, prepare_model
+from lockstep.torch.profiler import TorchWorkerProfiler
+from lockstep.torch.reproducibility import enable_reproducibility
+from lockstep.torch.trainer import TorchTrainer
+
+__all__ = [
+    "TorchCheckpoint",
+    "TorchConfig",
+    "TorchTrainer",
+    "TorchWorkerProfiler",
+    "accelerate",
+    "all_reduce_mean",
+    "backward",
+    "enable_reproducibility",
+    "get_device",
+    "prepare_data_loader",
+    "prepare_model",
+    "prepare_optimizer",
+]
+
+del _torch

@@ -1,0 +1,16 @@
+"""What the fork server imports before it forks the workers of a PyTorch run.
+
+Besides torch itself, all that the first DistributedDataParallel, optimizer step and loader would import: those imports
+take longer than ``import torch``, and forked workers find them done. No tensor operation may run here: it could start
+threads, which do not survive a fork.
+"""
+
+import torch
+import torch._dynamo
+import torch.distributed.algorithms.join
+import torch.nn.parallel
+import torch.optim.lr_scheduler
+import torch.profiler._cupti_monitor
+import torch.utils.data.distributed  # noqa: F401
+
+import lockstep.torch  # noqa: F401

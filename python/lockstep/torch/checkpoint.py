@@ -1,0 +1,116 @@
+"""Checkpoints of PyTorch models."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lockstep._tensors import PREFIX, unwrapped, without_prefix
+from lockstep.checkpoint import Checkpoint
+from lockstep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+MODEL = "model"
+"""The key of the dict under which the model stands."""
+
+
+class TorchCheckpoint(Checkpoint):
+    """A checkpoint that knows how to make a model of what it holds.
+
+        >>> model = torch.nn.Linear(2, 1)
+        >>> checkpoint = TorchCheckpoint.from_state_dict(model.state_dict())
+        >>> checkpoint.get_model(torch.nn.Linear(2, 1)).weight.equal(model.weight)
+        True
+
+    It is a dict with the key ``"model"``, and may hold more: ``TorchTrainer`` gives every checkpoint back as one of
+    these, also where ``Checkpoint.from_dict({"model": model.state_dict(), "epoch": 3})`` was reported.
+    """
+
+    @classmethod
+    def from_state_dict(cls, state_dict: Mapping[str, Any], *, preprocessor: None = None) -> Self:
+        """A checkpoint of a model's ``state_dict()``: arrays in files that other programs read, no pickle."""
+        _check_preprocessor(preprocessor, "from_state_dict")
+        if not isinstance(state_dict, Mapping):
+            raise ConfigError(
+                f"[TorchCheckpoint] from_state_dict got a {type(state_dict).__name__}; give it model.state_dict(), "
+                "or call from_model(model)"
+            )
+        kept = state_dict if isinstance(state_dict, dict) else OrderedDict(state_dict)
+        return cls.from_dict({MODEL: kept})
+
+    @classmethod
+    def from_model(cls, model: torch.nn.Module, *, preprocessor: None = None) -> Self:
+        """A checkpoint of a whole model, without DistributedDataParallel around it.
+
+        The model's object is pickled, so that its class must be there when it is loaded; ``from_state_dict`` needs
+        less. Its parameters are stored as arrays.
+        """
+        _check_preprocessor(preprocessor, "from_model")
+        if not isinstance(model, torch.nn.Module):
+            raise ConfigError(f"[TorchCheckpoint] from_model got a {type(model).__name__}; give it a torch.nn.Module")
+        return cls.from_dict({MODEL: unwrapped(model)})
+
+    def get_model(self, model: torch.nn.Module | None = None) -> torch.nn.Module:
+        """The model that was saved.
+
+        Of a state_dict: `model`, which must have the same parameters, with the values that were saved; it may be
+        wrapped by DistributedDataParallel, or the saved one may have been. Of a whole model: that one, on the CPU;
+        `model` is not needed.
+        """
+        stored = self._stored()
+        if isinstance(stored, torch.nn.Module):
+            return stored
+        if model is None:
+            raise ConfigError(
+                f"[TorchCheckpoint] {self!r} holds a state_dict and not a whole model; "
+                "call get_model(model) with a model of the class that was saved"
+            )
+        if not isinstance(model, torch.nn.Module):
+            raise ConfigError(f"[TorchCheckpoint] get_model got a {type(model).__name__}; give it a torch.nn.Module")
+        try:
+            model.load_state_dict(_named_as_in(model, stored))
+        except RuntimeError as error:
+            what = " ".join(str(error).split())
+            raise ConfigError(
+                f"[TorchCheckpoint] what {self!r} holds does not fit: {what}; "
+                "call get_model(model) with a model of the class that was saved"
+            ) from error
+        return model
+
+    def _stored(self) -> Any:
+        data = self.to_dict()
+        if MODEL not in data:
+            keys = ", ".join(repr(key) for key in list(data)[:10]) or "nothing"
+            raise ConfigError(
+                f"[TorchCheckpoint] {self!r} has no {MODEL!r} but {keys}; make it with from_state_dict() or "
+                f'from_model(), or report {{"{MODEL}": model.state_dict()}}; to_dict() gives what there is'
+            )
+        if not isinstance(data[MODEL], (torch.nn.Module, Mapping)):
+            raise ConfigError(
+                f"[TorchCheckpoint] {MODEL!r} in {self!r} is a {type(data[MODEL]).__name__}, "
+                "neither a state_dict nor a torch.nn.Module; read it with to_dict()"
+            )
+        return data[MODEL]
+
+
+def _named_as_in(model: torch.nn.Module, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`state` with ``module.`` in front of all names, or of none, as the model has it."""
+    has, wants = (
+        bool(names) and all(name.startswith(PREFIX) for name in names) for names in (state, model.state_dict())
+    )
+    if has and not wants:
+        return without_prefix(state)
+    return OrderedDict((PREFIX + name, value) for name, value in state.items()) if wants and not has else state
+
+
+def _check_preprocessor(preprocessor: object, function: str) -> None:
+    if preprocessor is not None:
+        raise ConfigError(
+            f"[TorchCheckpoint] {function} got a preprocessor, a {type(preprocessor).__name__}; "
+            "preprocessors come with datasets, which this version does not have: leave it out"
+        )

@@ -1,0 +1,133 @@
+"""The process group of a PyTorch run."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
+
+from lockstep import session
+from lockstep.backend import BackendConfig
+from lockstep.config import seconds
+from lockstep.errors import ConfigError, LockstepError
+from lockstep.torch import _context
+from lockstep.torch.checkpoint import TorchCheckpoint
+
+BACKENDS = ("gloo", "nccl", "mpi", "ucc")
+LOOPBACK = "127.0.0.1"
+_LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "NCCL error")
+
+
+@dataclass
+class TorchConfig(BackendConfig):
+    """How workers find each other.
+
+    >>> TorchConfig(backend="gloo", timeout_s=60).timeout_s
+    60
+    """
+
+    backend: str | None = None
+    """"gloo", "nccl" or what else torch knows. None: nccl where workers have GPUs, else gloo."""
+    init_method: str = "env"
+    """"env" or "tcp". Either way rank 0 hosts the store on a port of the system's choice, and the variables that
+    torchrun sets (MASTER_ADDR and so on) are set."""
+    timeout_s: float = 1800
+    """How long a collective waits for the other ranks."""
+
+    def __post_init__(self) -> None:
+        self.validate()
+
+    def validate(self) -> None:
+        if self.backend is not None and (not isinstance(self.backend, str) or not _is_known(self.backend)):
+            raise ConfigError(
+                f"[TorchConfig] backend is {self.backend!r}; it must be None, "
+                f"{', '.join(map(repr, BACKENDS))} or one that was registered with torch.distributed"
+            )
+        if self.init_method not in ("env", "tcp"):
+            raise ConfigError(f"[TorchConfig] init_method is {self.init_method!r}; it must be 'env' or 'tcp'")
+        seconds(self.timeout_s, "[TorchConfig] timeout_s")
+
+    def on_worker_start(self) -> None:
+        """Makes the process group, whatever the number of workers."""
+        worker = session._get("TorchConfig.on_worker_start")
+        worker.unwraps_models = True
+        worker.checkpoint_type = TorchCheckpoint
+        _set_threads()
+        torch.seed()  # the fork server's generator is the same on every rank
+        device = _context.device()
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        timeout = timedelta(seconds=self.timeout_s)
+        store = _store(timeout)
+        os.environ.update(
+            RANK=str(worker.rank),
+            WORLD_SIZE=str(worker.world_size),
+            LOCAL_RANK=str(worker.local_rank),
+            LOCAL_WORLD_SIZE=str(worker.local_world_size),
+            NODE_RANK=str(worker.node_rank),
+            GROUP_RANK=str(worker.node_rank),
+            ACCELERATE_TORCH_DEVICE=str(device),
+        )
+        # All workers are on one machine: Gloo need not be reachable from outside.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        backend = self.backend or ("nccl" if device.type == "cuda" else "gloo")
+        if not _is_built(backend):
+            raise LockstepError(
+                f"[TorchConfig] this torch ({torch.__version__}) has no backend {backend!r}; "
+                'use TorchConfig(backend="gloo") or install another torch'
+            )
+        dist.init_process_group(backend, store=store, rank=worker.rank, world_size=worker.world_size, timeout=timeout)
+
+    def on_worker_end(self) -> None:
+        """Rank 0 hosts the store, and every rank may be in the middle of an exchange: nobody leaves before the rest."""
+        worker = session._get("TorchConfig.on_worker_end")
+        if worker.world_size > 1:
+            worker.core.meet(b"", 10 * 365 * 86400.0)
+
+    def is_consequence(self, error: BaseException) -> bool:
+        return isinstance(error, RuntimeError) and any(words in str(error) for words in _LOST_PEER)
+
+
+def _store(timeout: timedelta) -> Store:
+    """Rank 0 binds a socket and hands it to the store; the others hear of its port. Nothing is guessed or tried."""
+    worker = session._get("TorchConfig")
+    if worker.rank == 0:
+        listener = socket.create_server((LOOPBACK, 0), backlog=max(128, worker.world_size))
+        port = listener.getsockname()[1]
+        store = TCPStore(
+            LOOPBACK,
+            port,
+            worker.world_size,
+            is_master=True,
+            timeout=timeout,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
+        session.broadcast_from_rank_zero(port, timeout)
+    else:
+        port = session.broadcast_from_rank_zero(0, timeout)
+        store = TCPStore(LOOPBACK, port, worker.world_size, is_master=False, timeout=timeout)
+    os.environ.update(MASTER_ADDR=LOOPBACK, MASTER_PORT=str(port))
+    return store
+
+
+def _set_threads() -> None:
+    """The fork server had one thread; this worker has its share of the cores."""
+    threads = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if threads.isdecimal() and int(threads) > 0:
+        torch.set_num_threads(int(threads))
+
+
+def _is_known(backend: str) -> bool:
+    """One or, as in "cpu:gloo,cuda:nccl", one for each kind of device."""
+    names = [part.split(":")[-1].lower() for part in backend.split(",")]
+    return all(name in BACKENDS or name in dist.Backend.backend_list for name in names)
+
+
+def _is_built(backend: str) -> bool:
+    return all(dist.is_backend_available(part.split(":")[-1].lower()) for part in backend.split(","))

@@ -1,0 +1,287 @@
+"""Data loaders that give each worker its part of the data."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
+
+from lockstep.errors import ConfigError, LockstepError
+from lockstep.torch import _context, _transfer
+from lockstep.torch._orders import WHERE, mixed, order_of
+from lockstep.torch._samplers import ShardedBatchSampler, ShardedSampler, SkippingBatches
+from lockstep.torch._sharding import (
+    Divided,
+    DividedBatches,
+    Kept,
+    KeptBatches,
+    Plan,
+    Position,
+    divides_itself,
+    integer,
+)
+from lockstep.torch._streams import DividedStream
+
+T = TypeVar("T")
+
+
+def prepare_data_loader(
+    data_loader: DataLoader[T], add_dist_sampler: bool = True, move_to_device: bool = True, auto_transfer: bool = True
+) -> PreparedDataLoader[T]:
+    """A loader like `data_loader` that gives this worker its part of the data, on this worker's device::
+
+        loader = prepare_data_loader(DataLoader(dataset, batch_size=32, shuffle=True))
+        for epoch in range(10):
+            for x, y in loader:  # a new shuffle in each epoch
+                ...
+
+    It is a DataLoader with all settings of `data_loader`, which is not changed; the batch size is that of one worker.
+
+    What each worker gets: the samples (a loader with a ``batch_sampler``: the batches; with an ``IterableDataset``: the
+    items) are taken in turns. All workers get the same number of batches: with ``drop_last`` what does not fill a batch
+    on every worker is left out, otherwise a worker that would have a batch less gets a sample from the beginning of the
+    order once more. A ``DistributedSampler`` of your own stays as it is. Samplers of any other kind are drawn on every
+    worker, all generators seeded alike; one that holds a generator which is not torch's must seed it alike.
+    An ``IterableDataset`` must give the same items in the same order on every worker: shuffle by ``set_epoch(epoch)``,
+    which is called if the dataset has it. ``add_dist_sampler=False`` leaves the division to you.
+
+    Epochs: each new iteration has the next epoch, beginning with 0. ``loader.set_epoch(3)``, or
+    ``loader.sampler.set_epoch(3)``, says which comes next.
+
+    Device: tensors are moved wherever they are in a batch, and objects with a method ``to``; not with
+    ``move_to_device=False``. With `auto_transfer` the next batch is copied to a GPU while the current one is used
+    (with ``pin_memory=True``; this has not been run on a real GPU yet).
+
+    Position: ``loader.state_dict()`` goes into a checkpoint, ``loader.load_state_dict(state)`` before the next
+    iteration makes it go on there, with the same or another number of workers: see PreparedDataLoader.
+
+    Raises ConfigError for what cannot be divided: data or a sampler without len(), a DataPipe, a prepared loader.
+    """
+    if isinstance(data_loader, PreparedDataLoader):
+        raise ConfigError(f"{WHERE} this loader is prepared already; prepare each DataLoader once")
+    loader: Any = data_loader
+    if not isinstance(loader, DataLoader):
+        given = type(loader).__name__
+        raise ConfigError(f"{WHERE} got a {given}; it must be a torch.utils.data.DataLoader")
+    made: PreparedDataLoader[T] = object.__new__(_prepared_class(type(loader)))
+    made.__dict__.update(loader.__dict__)
+    made.__dict__["_iterator"] = None  # the loader workers of the other one
+    made._plan = _plan(made, add_dist_sampler)
+    made._position = made._pending = None
+    device = _context.device()
+    made._device = device if move_to_device and device.type != "cpu" else None
+    made._ahead = auto_transfer and device.type == "cuda"
+    return made
+
+
+class PreparedDataLoader(DataLoader[T]):
+    """What prepare_data_loader() makes: a DataLoader that knows its epoch and where in it it is::
+
+        loader = prepare_data_loader(DataLoader(dataset, batch_size=32, shuffle=True))
+        if checkpoint:
+            loader.load_state_dict(checkpoint.to_dict()["loader"])
+        for epoch in range(loader.epoch, 10):
+            for batch in loader:
+                ...
+                session.report(metrics, checkpoint=Checkpoint.from_dict({"loader": loader.state_dict(), ...}))
+
+    The state is equal on all workers that have got equally many batches. One worker uses it from one thread.
+    """
+
+    _plan: Plan
+    _position: Position | None
+    _pending: dict[str, Any] | None
+    _device: torch.device | None
+    _ahead: bool
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the iteration that is going on; otherwise the one that the next iteration has."""
+        position = self._position
+        return self._plan.upcoming if position is None or position.finished else position.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is that of `epoch`; those after it count on from there."""
+        self._plan.set_epoch(operator.index(epoch))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is: plain values, counting the samples of the epoch that all workers together have got::
+
+            {"kind": "samples", "epoch": 1, "samples": 64, "total": 1000, "order": "shuffled, seed 0"}
+
+        Batches count when they were handed out, not when they were loaded. After the last one it is the whole epoch,
+        and once the loop has ended the beginning of the next.
+        """
+        if self._position is None or self._position.finished:
+            upcoming = self._plan.upcoming
+            resumed = self._pending
+            return dict(resumed) if resumed and resumed["epoch"] == upcoming else self._plan.resting(upcoming)
+        if self.num_workers and not getattr(self, "in_order", True) and self._plan.kind != "stream":
+            raise LockstepError(
+                f"{WHERE} state_dict() was called inside epoch {self._position.epoch} of a loader with in_order=False, "
+                "whose batches have no order; use in_order=True, or take the state between epochs"
+            )
+        return self._position.state()
+
+    def load_state_dict(self, state: Any) -> None:
+        """Makes the next iteration go on where the loader was when `state` was taken.
+
+        The number of workers and the batch size may be others. What was used up is not read again, except of an
+        iterable-style dataset, which must be read to be skipped. Raises ConfigError when the state is not of such a
+        loader with such data; the loader is then as before.
+        """
+        if not isinstance(state, Mapping):
+            given = type(state).__name__
+            raise ConfigError(f"{WHERE} load_state_dict() got a {given}; it must be a dict that state_dict() gave")
+        if state.get("kind") != self._plan.kind:
+            raise ConfigError(
+                f"{WHERE} load_state_dict() got a state of kind {state.get('kind')!r}, but this loader's are of kind "
+                f"{self._plan.kind!r}; give it what state_dict() of the same loader gave"
+            )
+        epoch = integer(state, "epoch")
+        integer(state, "samples")
+        self._plan.check(state)
+        self._pending, self._position = dict(state), None
+        self._plan.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self._plan) if isinstance(self._plan, DividedStream) else super().__len__()
+
+    def __iter__(self) -> Any:
+        # Below a class of the user's, which may have an __iter__ of its own and call this one whenever it likes.
+        epoch, pending = self._plan.upcoming, self._pending
+        resumed = pending if pending is not None and pending["epoch"] == epoch else None
+        with self._plan.iteration(epoch, resumed) as position, self._standing_in(epoch):
+            batches = super().__iter__()
+        self._plan.upcoming = epoch + 1
+        self._pending, self._position = None, position
+        return self._plan.unpacked(batches, position)
+
+    @contextmanager
+    def _standing_in(self, epoch: int) -> Iterator[None]:
+        """Gives the loader what torch's iterator shall use, and takes it away again."""
+        stand_ins = self._plan.stand_ins(self)
+        same = self._plan.same_on_all_ranks
+        if self.generator is None and (same or _context.seed is not None):
+            seed = mixed(_context.seed or 0, epoch, 0 if same else _context.rank())
+            stand_ins["generator"] = torch.Generator().manual_seed(seed)
+        own = {name: self.__dict__[name] for name in stand_ins}
+        self.__dict__.update(stand_ins)
+        try:
+            yield
+        finally:
+            self.__dict__.update(own)
+
+
+class _HandingOut:
+    """What stands above a class of the user's: moves the batches and counts them."""
+
+    _position: Position | None
+    _device: torch.device | None
+    _ahead: bool
+
+    def __iter__(self) -> Iterator[Any]:
+        before = self._position
+        batches = super().__iter__()  # type: ignore[misc]
+        begun = self._position if self._position is not before else None
+        if self._device is not None:
+            batches = (_transfer.moved_ahead if self._ahead else _transfer.moved)(batches, self._device)
+        return self._handed_out(batches, begun)
+
+    def _handed_out(self, batches: Iterator[Any], position: Position | None) -> Iterator[Any]:
+        for batch in batches:
+            position = position or self._position  # an __iter__ of the user's may begin with its first batch only
+            if position is not None:
+                position.hand()
+            yield batch
+        position = position or self._position
+        if position is not None:
+            position.finished = True
+
+
+def _prepared_class(loader_class: type[DataLoader[Any]]) -> type[PreparedDataLoader[Any]]:
+    bases = (PreparedDataLoader,) if loader_class is DataLoader else (loader_class, PreparedDataLoader)
+    return type(f"Prepared{loader_class.__name__}", (_HandingOut, *bases), {"__module__": loader_class.__module__})
+
+
+def _plan(loader: PreparedDataLoader[Any], add_dist_sampler: bool) -> Plan:
+    """How `loader`, a fresh copy of the user's, is divided. Gives it the samplers for that."""
+    rank, world = _context.rank(), _context.world_size()
+    kept = _kept(loader, world)
+    if kept is not None:
+        return kept
+    if not add_dist_sampler or (world == 1 and isinstance(loader.dataset, IterDataPipe)):
+        return Plan()
+    if (
+        hasattr(type(loader), "load_state_dict")
+        and type(loader).load_state_dict is not PreparedDataLoader.load_state_dict
+    ):
+        raise ConfigError(
+            f"{WHERE} {_class_of(loader)} keeps its position itself and cannot be divided; "
+            "use a plain DataLoader, whose position prepare_data_loader keeps, or add_dist_sampler=False"
+        )
+    seed = 0 if _context.seed is None else _context.seed
+    if isinstance(loader.dataset, IterableDataset):
+        if isinstance(loader.dataset, IterDataPipe):
+            raise ConfigError(
+                f"{WHERE} a DataPipe divides itself where it has a sharding_filter(); pass add_dist_sampler=False"
+            )
+        return DividedStream(loader, rank, world, seed)
+    if loader.batch_size is None and loader.batch_sampler is not None:
+        return _divided_batches(loader, rank, world, seed)
+    return _divided_samples(loader, rank, world, seed)
+
+
+def _kept(loader: PreparedDataLoader[Any], world: int) -> Plan | None:
+    """The plan where a sampler of the user's divides the data already."""
+    if isinstance(loader.dataset, IterableDataset):
+        return None
+    if loader.batch_size is None and loader.batch_sampler is not None:
+        inner = getattr(loader.batch_sampler, "sampler", None)
+        for sampler in (loader.batch_sampler, inner):
+            if divides_itself(sampler):
+                return KeptBatches(sampler, loader.batch_sampler, world)
+        return None
+    if not divides_itself(loader.sampler):
+        return None
+    if not hasattr(loader.sampler, "__len__"):
+        return KeptBatches(loader.sampler, loader.batch_sampler or loader.sampler, world)
+    return Kept(loader.sampler, world, loader.batch_size, loader.drop_last)
+
+
+def _divided_samples(loader: PreparedDataLoader[Any], rank: int, world: int, seed: int) -> Plan:
+    _check_length(loader, loader.sampler)
+    order = order_of(loader.sampler, loader, seed)
+    plan = Divided(order, rank, world, loader.batch_size or 1, loader.drop_last)
+    sampler = ShardedSampler(loader.dataset, plan)
+    loader.__dict__["sampler"] = sampler
+    if loader.batch_size is not None:
+        loader.__dict__["batch_sampler"] = SkippingBatches(sampler, loader.batch_size, loader.drop_last)
+    return plan
+
+
+def _divided_batches(loader: PreparedDataLoader[Any], rank: int, world: int, seed: int) -> Plan:
+    _check_length(loader, loader.batch_sampler)
+    order = order_of(loader.batch_sampler, loader, seed)
+    plan = DividedBatches(order, rank, world, 1, getattr(loader.batch_sampler, "drop_last", False) is True)
+    loader.__dict__["batch_sampler"] = ShardedBatchSampler(plan)
+    return plan
+
+
+def _check_length(loader: PreparedDataLoader[Any], sampler: Any) -> None:
+    try:
+        len(sampler)
+    except (TypeError, NotImplementedError, AttributeError):
+        what = loader.dataset if not hasattr(loader.dataset, "__len__") else sampler
+        raise ConfigError(
+            f"{WHERE} {type(what).__name__} has no len(), so the data cannot be divided among the workers; "
+            "give it a __len__, make the dataset an IterableDataset, or pass add_dist_sampler=False"
+        ) from None
+
+
+def _class_of(loader: PreparedDataLoader[Any]) -> str:
+    return type(loader).__name__.removeprefix("Prepared")

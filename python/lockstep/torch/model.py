@@ -1,0 +1,86 @@
+"""A model that trains in step with its copies on the other workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from lockstep.errors import ConfigError
+from lockstep.torch import _context, amp
+
+STRATEGIES = ("ddp", "fsdp", None)
+
+
+def get_device() -> torch.device:
+    """Where this worker computes: its first GPU, or the CPU."""
+    return _context.device()
+
+
+def prepare_model(
+    model: torch.nn.Module,
+    move_to_device: bool | torch.device = True,
+    parallel_strategy: str | bool | None = "ddp",
+    parallel_strategy_kwargs: dict[str, Any] | None = None,
+    *,
+    wrap_ddp: bool | None = None,
+    ddp_kwargs: dict[str, Any] | None = None,
+) -> torch.nn.Module:
+    """Moves a model to this worker's device and joins it with the copies on the other workers::
+
+        model = prepare_model(Net())
+        model = prepare_model(Net(), parallel_strategy_kwargs={"find_unused_parameters": True})
+
+    "ddp": every worker has a whole copy (DistributedDataParallel): it starts as rank 0's, and gradients are averaged.
+    "fsdp": the parameters are spread over the workers (FullyShardedDataParallel). None, or a single worker: the model
+    as it is. ``parallel_strategy_kwargs`` go to the wrapper, and win over what is chosen here. ``wrap_ddp`` and
+    ``ddp_kwargs`` are older spellings of the last two arguments.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ConfigError(f"[prepare_model] model is a {type(model).__name__}; it must be a torch.nn.Module")
+    strategy, options = _spelled(parallel_strategy, parallel_strategy_kwargs, wrap_ddp, ddp_kwargs)
+    amp.lock("prepare_model")
+    device = move_to_device if isinstance(move_to_device, torch.device) else _context.device()
+    if move_to_device:
+        model = model.to(device)
+    if amp.is_on():
+        model = amp.autocasting(model, device)
+    if _context.world_size() == 1 or strategy is None:
+        return model
+    if strategy == "fsdp":
+        return _fully_sharded(model, device, options)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        return model  # nothing to average, and DistributedDataParallel refuses it
+    if device.type == "cuda":
+        options = {"device_ids": [device], "output_device": device, **options}
+    return DistributedDataParallel(model, **options)
+
+
+def _spelled(
+    strategy: str | bool | None,
+    options: dict[str, Any] | None,
+    wrap_ddp: bool | None,
+    ddp_kwargs: dict[str, Any] | None,
+) -> tuple[str | None, dict[str, Any]]:
+    """Strategy and options, from the newer or older spellings."""
+    if isinstance(strategy, bool):  # the older third argument
+        strategy = "ddp" if strategy else None
+    if wrap_ddp is not None:
+        if not isinstance(wrap_ddp, bool):
+            raise ConfigError(f"[prepare_model] wrap_ddp is {wrap_ddp!r}; it must be True or False")
+        strategy = strategy if wrap_ddp else None
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"[prepare_model] parallel_strategy is {strategy!r}; it must be 'ddp', 'fsdp' or None")
+    if options is not None and ddp_kwargs is not None:
+        raise ConfigError("[prepare_model] parallel_strategy_kwargs and ddp_kwargs are two spellings; give one")
+    given = options if options is not None else ddp_kwargs
+    if given is not None and not isinstance(given, dict):
+        raise ConfigError(f"[prepare_model] parallel_strategy_kwargs is {given!r}; it must be a dict or None")
+    return strategy, dict(given or {})
+
+
+def _fully_sharded(model: torch.nn.Module, device: torch.device, options: dict[str, Any]) -> torch.nn.Module:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(model, **{"device_id": device, **options})

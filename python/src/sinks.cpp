@@ -1,0 +1,32 @@
+#include "bindings.h"
+#include "convert.h"
+#include "metrics/csv_sink.h"
+#include "metrics/json_sink.h"
+#include "metrics/tensorboard_sink.h"
+
+namespace lockstep::python {
+
+using metrics::ReportSink;
+
+void bind_sinks(py::module_& module) {
+  py::class_<ReportSink>(module, "ReportSink")
+      .def_static("json",
+                  [](const std::string& directory, const std::string& name) -> std::unique_ptr<ReportSink> {
+                    return std::make_unique<metrics::JsonSink>(directory, sys::files(), name);
+                  })
+      .def_static("csv",
+                  [](const std::string& directory) -> std::unique_ptr<ReportSink> {
+                    return std::make_unique<metrics::CsvSink>(directory);
+                  })
+      .def_static("tensorboard",
+                  [](const std::string& directory) -> std::unique_ptr<ReportSink> {
+                    return std::make_unique<metrics::TensorBoardSink>(directory);
+                  })
+      .def("start", [](ReportSink& sink, const py::dict& config) { sink.start(to_value(config, "config")); })
+      .def("write",
+           [](ReportSink& sink, const py::dict& result, long step) { sink.write(to_value(result, "result"), step); })
+      .def("flush", &ReportSink::flush, py::call_guard<py::gil_scoped_release>())
+      .def("close", &ReportSink::close, py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace lockstep::python
