@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 
 #include "base/clock.h"
@@ -108,18 +107,10 @@ RunSummary read_run(const fs::path& path) {
   return run;
 }
 
-fs::path default_storage_path() {
-  if (const char* path = std::getenv("LOCKSTEP_STORAGE_PATH"); path != nullptr && *path != '\0') return path;
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || *home == '\0')
-    throw ConfigError("[runs] HOME is not set; set LOCKSTEP_STORAGE_PATH or give a directory");
-  return fs::path(home) / "lockstep_results";
-}
-
 fs::path find_run(const std::string& name) {
   if (name.empty()) throw ConfigError("[runs] the run's name is empty; `lockstep runs` lists the runs");
   if (is_run(name)) return name;
-  fs::path below = default_storage_path() / name;
+  fs::path below = store::default_storage_path() / name;
   if (is_run(below)) return below;
   throw ConfigError("[runs] there is no run " + in_quotes(name) + ": neither " + in_quotes(name) + " nor " +
                     in_quotes(below.native()) + " has a run.json; `lockstep runs` lists the runs");

@@ -32,9 +32,6 @@ bool is_run(const std::filesystem::path& path);
 /// Reads a run. One whose run.json is broken is "unreadable".
 RunSummary read_run(const std::filesystem::path& path);
 
-/// ~/lockstep_results, or where LOCKSTEP_STORAGE_PATH says.
-std::filesystem::path default_storage_path();
-
 /// The run that a user names: a directory, or a name below the default storage path. Throws ConfigError that tells
 /// where it looked.
 std::filesystem::path find_run(const std::string& name);

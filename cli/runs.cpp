@@ -64,7 +64,7 @@ std::vector<Table::Cell> row_of(const RunSummary& run) {
 }  // namespace
 
 int runs(const std::string& path) {
-  const fs::path place = path.empty() ? default_storage_path() : fs::path(path);
+  const fs::path place = path.empty() ? store::default_storage_path() : fs::path(path);
   std::error_code ignored;
   const bool nothing_yet = path.empty() && !fs::exists(place, ignored);
   std::vector<RunSummary> found;

@@ -21,6 +21,7 @@ struct Result {
   std::vector<std::pair<Checkpoint, Value>> best_checkpoints;  ///< with their metrics: worst first, best last
   std::vector<Failure> failures;                               ///< of all attempts
   std::string error;                                           ///< empty unless the run failed
+  std::string trainer;                                         ///< the trainer's class
 
   std::optional<Checkpoint> best_checkpoint() const {
     return best_checkpoints.empty() ? checkpoint : std::optional(best_checkpoints.back().first);

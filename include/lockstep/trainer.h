@@ -55,6 +55,8 @@ bool set_default_agent(const char* path);
 }  // namespace lockstep
 
 /// Makes a function known to worker processes. At namespace scope, in the file that defines the function.
-#define LOCKSTEP_TRAIN_FUNCTION(function)                             \
-  [[maybe_unused]] static const bool lockstep_registered_##function = \
+#define LOCKSTEP_TRAIN_FUNCTION(function) LOCKSTEP_REGISTER_(function, __LINE__)
+#define LOCKSTEP_REGISTER_(function, line) LOCKSTEP_REGISTER_AT_(function, line)
+#define LOCKSTEP_REGISTER_AT_(function, line)                     \
+  [[maybe_unused]] static const bool lockstep_registered_##line = \
       ::lockstep::detail::register_function(#function, &(function))

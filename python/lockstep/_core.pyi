@@ -75,6 +75,7 @@ class RunOutcome:
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]]
     failures: list[dict[str, Any]]
     error: str
+    trainer: str
 
 def read_run(path: str) -> RunOutcome: ...
 def can_restore(path: str) -> bool: ...

@@ -113,7 +113,7 @@ def _end_badly(core: _core.WorkerSession, error: BaseException) -> int:
 
 
 def _fail(core: _core.WorkerSession, error: BaseException) -> int:
-    failure = describe(error)
+    failure = {key: text.encode("utf-8", "backslashreplace").decode() for key, text in describe(error).items()}
     sys.stderr.write(failure["traceback"])
     _flush()
     core.fail(failure)
@@ -153,6 +153,7 @@ def _enter(begin: Mapping[str, Any], stacks_fd: int) -> None:
     _set_environment(begin["env"])
     os.chdir(begin["cwd"])
     sys.path[:] = begin["python_path"]
+    sys.argv[:] = begin["argv"]
     sys.path_importer_cache.clear()
     _set_blas_threads()
 

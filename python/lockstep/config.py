@@ -137,6 +137,7 @@ class CheckpointConfig:
         attribute = self.checkpoint_score_attribute
         if attribute is not None and not (isinstance(attribute, str) and attribute):
             _refuse(where, "checkpoint_score_attribute", attribute, "it must be the name of a metric or None")
+        _check_text(where, "checkpoint_score_attribute", attribute or "")
         _check_choice(where, "checkpoint_score_order", self.checkpoint_score_order, ("max", "min"))
         _check_int(where, "checkpoint_frequency", self.checkpoint_frequency, 0)
         if self.checkpoint_at_end is not None:
@@ -201,6 +202,7 @@ class RunConfig:
         if self.name is not None:
             if not isinstance(self.name, str):
                 _refuse(where, "name", self.name, "it must be a str or None")
+            _check_text(where, "name", self.name)
             _core.check_run_name(self.name)
         for field in ("storage_path", "local_dir"):
             value = getattr(self, field)
@@ -261,8 +263,8 @@ def local_path(path: str | os.PathLike[str], what: str) -> str:
         text = os.fspath(path)
     except TypeError:
         text = None
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise ConfigError(f"{what} is {path!r}; it must be a path") from None
+    if not isinstance(text, str) or not text or "\0" in text or not _is_text(text):
+        raise ConfigError(f"{what} is {path!r}; it must be a path, in UTF-8") from None
     if "://" in text:
         parts = urlsplit(text)
         if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
@@ -281,15 +283,17 @@ def seconds(value: float | timedelta, what: str) -> float:
 
 def plain(value: Any, depth: int = 0) -> Any:
     """`value` as JSON can hold it, for people and for C++ to read; what is not plain becomes its repr."""
-    if value is None or isinstance(value, (bool, str)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return value if _is_text(value) else repr(value)
     if isinstance(value, int):
         return int(value) if -(2**63) <= value < 2**64 else str(value)
     if isinstance(value, float):
         return float(value)
     if depth < 32:
         if isinstance(value, Mapping):
-            return {key if isinstance(key, str) else str(key): plain(item, depth + 1) for key, item in value.items()}
+            return {plain(key) if isinstance(key, str) else str(key): plain(v, depth + 1) for key, v in value.items()}
         if isinstance(value, (list, tuple)):
             return [plain(item, depth + 1) for item in value]
         if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
@@ -302,9 +306,21 @@ def _refuse(where: str, field: str, value: object, rule: str) -> NoReturn:
     raise ConfigError(f"[{where}] {field} is {value!r}; {rule}")
 
 
+def _is_text(value: str) -> bool:
+    """Whether UTF-8 can hold it: no half of a surrogate pair."""
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _check_text(where: str, field: str, value: str) -> None:
+    if not _is_text(value):
+        _refuse(where, field, value, "it must be text that UTF-8 can hold: it has half of a surrogate pair")
+
+
 def _check_int(where: str, field: str, value: object, least: int, rule: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         _refuse(where, field, value, f"it must be {rule or f'an int of at least {least}'}")
+    if value >= 2**31:
+        _refuse(where, field, value, "it must be less than 2**31")
 
 
 def _check_bool(where: str, field: str, value: object) -> None:

@@ -196,7 +196,7 @@ class Result:
         cls,
         outcome: _core.RunOutcome,
         config: dict[str, Any] | None = None,
-        trainer: str = "DataParallelTrainer",
+        trainer: str | None = None,
         checkpoint_type: type[Checkpoint] = Checkpoint,
     ) -> Result:
         """From what the core returns; a failed run's ``error`` is made here."""
@@ -212,7 +212,7 @@ class Result:
             config=config,
         )
         if result.state == "failed":
-            message = failure_message(result.failures, str(result.path), trainer, outcome.error)
+            message = failure_message(result.failures, str(result.path), trainer or outcome.trainer, outcome.error)
             last = last_attempt(result.failures)
             result.error = TrainingFailedError(message, result, last)
             result.error.__cause__ = cause_of(last[0]) if last else None

@@ -26,8 +26,16 @@ std::string module_name(const py::handle& object) {
 
 Value convert(const py::handle& object, const std::string& path, int depth);
 
+std::string text_of(const py::handle& text, const std::string& path, const char* what) {
+  Py_ssize_t size = 0;
+  if (const char* utf8 = PyUnicode_AsUTF8AndSize(text.ptr(), &size)) return {utf8, static_cast<std::size_t>(size)};
+  PyErr_Clear();
+  throw py::type_error(path + " " + what + " " + std::string(py::repr(text)) +
+                       ", which has half of a surrogate pair; UTF-8 cannot hold it");
+}
+
 std::string key_of(const py::handle& key, const std::string& path) {
-  if (PyUnicode_Check(key.ptr())) return py::cast<std::string>(key);
+  if (PyUnicode_Check(key.ptr())) return text_of(key, path, "has the key");
   if (PyLong_Check(key.ptr()) && !PyBool_Check(key.ptr())) return py::str(key);
   throw py::type_error(path + " has the key " + std::string(py::repr(key)) + " of type " + type_name(key) +
                        "; use str keys");
@@ -61,7 +69,7 @@ Value convert(const py::handle& object, const std::string& path, int depth) {
   if (PyBool_Check(raw)) return raw == Py_True;
   if (PyFloat_Check(raw)) return PyFloat_AS_DOUBLE(raw);
   if (PyLong_Check(raw)) return convert_int(object, path);
-  if (PyUnicode_Check(raw)) return py::cast<std::string>(object);
+  if (PyUnicode_Check(raw)) return text_of(object, path, "is");
   if (PyDict_Check(raw)) {
     Value dict = Value::object();
     // One level's path is only spelled out where an error needs it: the common metrics have plain numbers.

@@ -89,6 +89,14 @@ std::optional<T> optional_of(const py::dict& dict, const char* key) {
   return py::cast<T>(dict[key]);
 }
 
+/// sys.argv, as far as it is text.
+std::vector<std::string> arguments() {
+  std::vector<std::string> given;
+  for (const py::handle each : py::getattr(py::module_::import("sys"), "argv", py::list()))
+    given.push_back(py::cast<std::string>(py::str(each).attr("encode")("utf-8", "replace")));
+  return given;
+}
+
 RunConfig run_config_of(const py::dict& dict) {
   RunConfig run;
   run.name = optional_of<std::string>(dict, "name").value_or("");
@@ -123,6 +131,7 @@ driver::RunPlan plan_of(const py::dict& options, const py::bytes& payload) {
   plan.program.cwd = py::cast<std::string>(options["cwd"]);
   plan.program.fork_server = true;
   plan.python_path = py::cast<std::vector<std::string>>(options["python_path"]);
+  plan.argv = arguments();
   plan.metadata = to_value(options["metadata"], "metadata");
   plan.restore = py::cast<bool>(options["restore"]);
   plan.payload = to_bytes(payload);
@@ -137,6 +146,7 @@ void bind_trainer(py::module_& module) {
       .def_property_readonly("path", [](const Result& self) { return self.path.string(); })
       .def_readonly("state", &Result::state)
       .def_readonly("error", &Result::error)
+      .def_readonly("trainer", &Result::trainer)
       .def_property_readonly("metrics", [](const Result& self) { return to_python(self.metrics); })
       .def_property_readonly("config", [](const Result& self) { return to_python(self.config); })
       .def_readonly("checkpoint", &Result::checkpoint)

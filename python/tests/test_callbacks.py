@@ -11,9 +11,11 @@ import pytest
 from lockstep import (
     Callback,
     Checkpoint,
+    DataParallelTrainer,
     FailureConfig,
     LoggerCallback,
     Result,
+    RunConfig,
     TrainingFailedError,
     session,
 )
@@ -80,7 +82,7 @@ def test_hooks_in_their_order(fit: Fit) -> None:
     ]
 
 
-def test_on_end_of_a_failed_run_has_the_error(fit: Fit) -> None:
+def test_on_end_of_a_failed_run_has_the_error(tmp_path: Path) -> None:
     class End(Callback):
         error: Exception | None = None
 
@@ -90,10 +92,17 @@ def test_on_end_of_a_failed_run_has_the_error(fit: Fit) -> None:
     def train_func() -> None:
         raise ValueError("boom")
 
+    class OwnTrainer(DataParallelTrainer):
+        pass
+
     end = End()
-    with pytest.raises(TrainingFailedError):
-        fit(train_func, callbacks=[end])
+    trainer = OwnTrainer(train_func, run_config=RunConfig(storage_path=tmp_path, verbose=0, callbacks=[end]))
+    with pytest.raises(TrainingFailedError) as caught:
+        trainer.fit()
     assert isinstance(end.error, TrainingFailedError) and "boom" in str(end.error)
+    assert caught.value.result is not None
+    for error in (caught.value, end.error, Result.from_path(caught.value.result.path).error):
+        assert "OwnTrainer.restore(" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +141,16 @@ def test_a_callback_that_raises_on_the_last_row_fails_the_run(fit: Fit) -> None:
         fit(train_func, callbacks=[Strict()])
     assert caught.value.result is not None
     assert Result.from_path(caught.value.result.path).state == "failed"
+
+
+def test_fit_inside_a_callback_is_refused(fit: Fit) -> None:
+    class Nested(Callback):
+        def on_result(self, metrics: dict[str, Any]) -> None:
+            fit(lambda: None)
+
+    with pytest.raises(TrainingFailedError, match="Nested.on_result raised: ConfigError: .* one run at a time"):
+        fit(lambda: session.report({"epoch": 1}), callbacks=[Nested()])
+    assert fit(lambda: session.report({"epoch": 1})).state == "finished"
 
 
 def test_all_ranks_are_only_wanted_by_those_who_ask() -> None:

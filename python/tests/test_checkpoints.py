@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from lockstep import (
     Checkpoint,
     CheckpointConfig,
     ConfigError,
+    DataParallelTrainer,
     FailureConfig,
     Result,
     StorageError,
@@ -240,6 +242,36 @@ def test_the_best_are_kept_as_in_the_documents(fit: Fit) -> None:
     assert stripped(result.checkpoint) == {"loss": 3}
     on_disk = sorted(path.name for path in result.path.glob("checkpoint_*"))
     assert on_disk == ["checkpoint_000000", "checkpoint_000002", "checkpoint_000003"], "the latest stays too"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda score: {"score": numpy.float32(score)},
+        lambda score: {"score": numpy.array(score)},
+        lambda score: {"score": score, 7: "a key that is no str"},
+        lambda score: OrderedDict(score=score),
+    ],
+    ids=["numpy scalar", "array", "dict of any keys", "ordered dict"],
+)
+def test_the_score_is_found_in_any_form_also_by_restore(
+    fit: Fit, make: Callable[[float], dict[Any, Any]]
+) -> None:
+    def train_func(config: dict[str, Any]) -> None:
+        for score in config["scores"]:
+            session.report({}, checkpoint=Checkpoint.from_dict(make(score)))
+        session.get_checkpoint()
+        if len(config["scores"]) > 1:
+            raise ValueError("not yet")
+
+    keep = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score")
+    with pytest.raises(TrainingFailedError) as caught:
+        fit(train_func, workers=1, config={"scores": [1.0, 5.0, 3.0]}, checkpoint_config=keep)
+    path = caught.value.result.path
+    result = DataParallelTrainer.restore(path, train_loop_config={"scores": [2.0]}).fit()
+    for each in (caught.value.result, result, Result.from_path(path)):
+        assert [checkpoint.metadata["seq"] for checkpoint, _ in each.best_checkpoints] == [1]
+    assert sorted(entry.name for entry in path.glob("checkpoint_*")) == ["checkpoint_000001", "checkpoint_000003"]
 
 
 def test_the_score_may_come_from_the_metrics(fit: Fit) -> None:

@@ -275,8 +275,9 @@ def test_no_runs(cli: Cli, storage: Path, tmp_path: Path) -> None:
 
 def test_the_default_place_is_below_home(cli: Cli, tmp_path: Path) -> None:
     make_run(tmp_path / "lockstep_results" / "homely")
-    done = cli("runs", LOCKSTEP_STORAGE_PATH="", HOME=str(tmp_path))
-    assert [row["NAME"] for row in table(done.stdout)] == ["homely"]
+    for place in ("", "~/lockstep_results"):
+        done = cli("runs", LOCKSTEP_STORAGE_PATH=place, HOME=str(tmp_path))
+        assert [row["NAME"] for row in table(done.stdout)] == ["homely"]
 
 
 @pytest.fixture

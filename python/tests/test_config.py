@@ -27,6 +27,7 @@ from lockstep.config import plain
         (lambda: ScalingConfig(num_workers=0), "num_workers is 0"),
         (lambda: ScalingConfig(num_workers=True), "num_workers is True"),
         (lambda: ScalingConfig(num_workers=2.0), "num_workers is 2.0"),
+        (lambda: ScalingConfig(num_workers=2**40), "less than 2**31"),
         (lambda: ScalingConfig(use_gpu=1), "use_gpu is 1"),
         (lambda: ScalingConfig(resources_per_worker={"CPU": -1}), "amount of 'CPU'"),
         (lambda: ScalingConfig(resources_per_worker={"CPU": float("nan")}), "amount of 'CPU'"),
@@ -44,7 +45,10 @@ from lockstep.config import plain
         (lambda: CheckpointConfig(checkpoint_score_attribute=""), "checkpoint_score_attribute"),
         (lambda: CheckpointConfig(checkpoint_frequency=-1), "checkpoint_frequency"),
         (lambda: CheckpointConfig(keep_all_ranks=None), "keep_all_ranks"),
+        (lambda: CheckpointConfig(checkpoint_score_attribute="\udcff"), "surrogate"),
         (lambda: RunConfig(name=3), "name is 3"),
+        (lambda: RunConfig(name="a\udcff"), "surrogate"),
+        (lambda: RunConfig(storage_path="/a\udcff"), "UTF-8"),
         (lambda: RunConfig(storage_path="s3://bucket/runs"), "s3://bucket/runs"),
         (lambda: RunConfig(storage_path=3), "storage_path is 3"),
         (lambda: RunConfig(storage_path="/a", local_dir="/b"), "another spelling"),
@@ -66,7 +70,7 @@ def test_refuses(make: Callable[[], Any], words: str) -> None:
     assert str(caught.value).startswith("[")
 
 
-@pytest.mark.parametrize("name", ["", "..", ".", "a/b", "/a", "a\nb", "a\0b"])
+@pytest.mark.parametrize("name", ["", "..", ".", "a/b", "/a", "a\nb", "a\0b", "a\x85b", "a\x9b31m"])
 def test_refuses_run_names_that_are_no_path_component(name: str) -> None:
     with pytest.raises(ConfigError):
         RunConfig(name=name)
@@ -171,15 +175,17 @@ def test_plain_keeps_what_json_holds_and_spells_the_rest() -> None:
         "m": Model(),
         "n": numpy.float32(0.5),
         "big": 2**70,
+        "\udcff": "a\udcff",
         "x": numpy.arange(2),
         "loop": loop,
     }
     result = plain(given)
-    assert {key: result[key] for key in ("a", "3", "m", "n", "big", "x")} == {
+    assert {key: result[key] for key in ("a", "3", "m", "n", "big", "'\\udcff'", "x")} == {
         "a": [1, 2.5],
         "3": None,
         "m": "Model()",
         "n": 0.5,
         "big": str(2**70),
+        "'\\udcff'": "'a\\udcff'",
         "x": "array([0, 1])",
     }

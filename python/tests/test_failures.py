@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from lockstep import (
     Callback,
     Checkpoint,
+    ConfigError,
     DataParallelTrainer,
     FailureConfig,
     Result,
@@ -149,12 +151,20 @@ def test_a_native_crash(fit: Fit) -> None:
     def train_func() -> None:
         import ctypes
 
-        ctypes.string_at(0)
+        def deeper(more: int) -> None:
+            if more:
+                deeper(more - 1)
+            ctypes.string_at(0)
+
+        deeper(39)
 
     error = failed(fit, train_func, workers=1)
     assert error.failures[0].kind == "signal"
     assert "SIGSEGV" in error.failures[0].message
-    assert "Segmentation fault" in str(error), "the Python stack that faulthandler wrote is among the last lines"
+    traceback = error.failures[0].traceback
+    assert traceback.startswith("Fatal Python error: Segmentation fault")
+    assert traceback.count("in deeper") == 40 and "in train_func" in traceback, "not only the last lines"
+    assert str(error).count("Segmentation fault") == 1
 
 
 def test_a_stopped_worker_has_no_heartbeat(fit: Fit) -> None:
@@ -370,6 +380,16 @@ def test_the_second_signal_kills(tmp_path: Path) -> None:
     assert "cleaned up" not in output
 
 
+def test_a_run_whose_driver_lives_is_not_restored(tmp_path: Path) -> None:
+    process = start_script(tmp_path, stubborn=False)
+    before = (tmp_path / "run" / "run.json").stat().st_mtime_ns
+    with pytest.raises(ConfigError, match=rf"another process \(pid {process.pid}\)"):
+        DataParallelTrainer.restore(tmp_path / "run").fit()
+    assert (tmp_path / "run" / "run.json").stat().st_mtime_ns == before
+    process.kill()
+    process.communicate(timeout=20)
+
+
 def test_a_killed_driver_leaves_nothing_and_can_be_restored(tmp_path: Path) -> None:
     process = start_script(tmp_path, stubborn=False)
     started = descendants(process.pid)
@@ -387,6 +407,28 @@ def test_a_killed_driver_leaves_nothing_and_can_be_restored(tmp_path: Path) -> N
         tmp_path / "run", train_func, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(verbose=0)
     ).fit()
     assert result.metrics["found"] == 1 and result.state == "finished"
+
+
+def test_a_message_that_is_not_understood_fails_the_rank_that_sent_it(fit: Fit) -> None:
+    def train_func() -> None:
+        import socket
+        import stat
+
+        if session.get_attempt() == 0:
+            for entry in os.listdir("/proc/self/fd"):
+                with contextlib.suppress(OSError):
+                    if stat.S_ISSOCK(os.stat(int(entry)).st_mode):
+                        socket.socket(fileno=os.dup(int(entry))).send(b"\x03\0\0\0abc")
+            time.sleep(30)
+
+    seen: list[str] = []
+
+    class Keep(Callback):
+        def on_attempt_failed(self, failures: list[Any], again: bool) -> None:
+            seen.extend(f"{failure.rank} {failure.message}" for failure in failures)
+
+    fit(train_func, workers=1, callbacks=[Keep()], failure_config=FailureConfig(max_failures=1))
+    assert len(seen) == 1 and seen[0].startswith("0 the driver does not understand what the worker sent: [wire]")
 
 
 def test_ctrl_c_in_a_barrier_flushes_what_was_reported(fit: Fit) -> None:

@@ -97,6 +97,8 @@ def test_plain_values_arrive(fit: Fit) -> None:
         ({"set": {1}}, ['["set"]', "set"]),
         ({"big": 2**70}, ['["big"]', "64 bits"]),
         ({(1, 2): 3}, ["(1, 2)", "str keys"]),
+        ({"half": ["a\udcffb"]}, ['["half"][0]', "surrogate"]),
+        ({"a\udcffb": 1}, ["metrics has the key", "surrogate"]),
         ([1], ["list", "must be a dict"]),
     ],
 )

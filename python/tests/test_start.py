@@ -68,6 +68,7 @@ def test_workers_find_cwd_environment_and_path(fit: Fit, tmp_path: Path, monkeyp
                 "removed": os.environ.get("LOCKSTEP_TEST_GONE"),
                 "module": freshly_written_module.VALUE,
                 "path": sys.path,
+                "argv": sys.argv,
             }
         )
 
@@ -80,10 +81,12 @@ def test_workers_find_cwd_environment_and_path(fit: Fit, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("LOCKSTEP_TEST_VALUE", "é")
     monkeypatch.syspath_prepend("../modules")
+    monkeypatch.setattr(sys, "argv", ["train.py", "--lr", "0.1"])
     metrics = fit(train_func).metrics
     assert metrics["cwd"] == str(tmp_path / "here")
     assert metrics["set"] == "é" and metrics["removed"] is None
     assert metrics["module"] == 5
+    assert metrics["argv"] == ["train.py", "--lr", "0.1"]
     assert metrics["path"] == [os.path.abspath(entry) for entry in sys.path]
 
 

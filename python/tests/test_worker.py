@@ -36,6 +36,7 @@ class FakeSession:
             "env": {"PATH": "/bin", "ONLY": "this"},
             "cwd": str(place),
             "python_path": ["/one", *sys.path],
+            "argv": ["train.py", "--lr", "1"],
         }
 
     def tell(self, what: str, value: Any = None) -> None:
@@ -91,10 +92,15 @@ def test_a_function_that_returns(tmp_path: Path) -> None:
 
 def test_surroundings(tmp_path: Path) -> None:
     def train_func() -> None:
-        session.report({"env": dict(os.environ), "cwd": os.getcwd(), "first": sys.path[0]})
+        session.report({"env": dict(os.environ), "cwd": os.getcwd(), "first": sys.path[0], "argv": sys.argv})
 
     metrics = run(train_func, tmp_path).told[1][1]
-    assert metrics == {"env": {"PATH": "/bin", "ONLY": "this"}, "cwd": str(tmp_path), "first": "/one"}
+    assert metrics == {
+        "env": {"PATH": "/bin", "ONLY": "this"},
+        "cwd": str(tmp_path),
+        "first": "/one",
+        "argv": ["train.py", "--lr", "1"],
+    }
 
 
 def test_a_function_that_raises(tmp_path: Path) -> None:
@@ -108,6 +114,13 @@ def test_a_function_that_raises(tmp_path: Path) -> None:
     assert (failure["kind"], failure["type"], failure["message"]) == ("exception", "ValueError", "boom ...")
     assert failure["traceback"].count("File ") == 1 and "in train_func" in failure["traceback"]
     assert failure["traceback"] in done.printed, "the rank's log has it too"
+
+
+def test_an_exception_whose_text_is_no_unicode_is_told(tmp_path: Path) -> None:
+    def train_func() -> None:
+        raise FileNotFoundError("a\udcff")
+
+    assert run(train_func, tmp_path).told[1][1]["message"] == "a\\udcff"
 
 
 @pytest.mark.parametrize(("argument", "code"), [(3, 3), ("words", 1), (256, 1)])

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "store/hash.h"
 #include "store/retention.h"
+#include "store/score.h"
 
 namespace lockstep::driver {
 namespace {
@@ -14,12 +15,6 @@ std::optional<double> number_at(const Value& dict, const std::string& attribute)
   const Value* found = find_path(dict, attribute);
   if (found == nullptr || !found->is_number()) return std::nullopt;
   return found->get<double>();
-}
-
-/// The plain dict of a checkpoint that is one.
-Value dict_of(const Checkpoint& checkpoint) {
-  const auto files = checkpoint.files();
-  return std::ranges::find(files, "data.json") == files.end() ? Value::object() : checkpoint.to_dict();
 }
 
 std::vector<store::Part> to_store(const std::vector<Part>& parts) {
@@ -46,7 +41,7 @@ void CheckpointKeeper::load() {
       Checkpoint checkpoint = Checkpoint::from_directory(committed.path);
       std::optional<double> score;
       if (!config_.score_attribute.empty()) {
-        score = number_at(dict_of(checkpoint), config_.score_attribute);
+        score = store::score_of(checkpoint, config_.score_attribute);
         if (!score) score = number_at(committed.manifest.metrics, config_.score_attribute);
       }
       kept_.push_back({seq, score, committed.manifest.metrics, std::move(checkpoint)});

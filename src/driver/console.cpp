@@ -13,6 +13,8 @@ namespace {
 
 constexpr Seconds kRedraw{0.1};
 constexpr Seconds kPlainLine{1.0};
+constexpr Seconds kRateOver{0.5};
+constexpr Seconds kFirstRateOver{0.02};
 /// A rank that prints without ever ending its line is shown in pieces of this size.
 constexpr std::size_t kLongestLine = 64 << 10;
 constexpr std::size_t kMetricsShown = 6;
@@ -107,18 +109,27 @@ std::string Console::progress_text(long iteration, const Value& metrics, double 
   return text + "  " + short_number(rate) + "/s  " + human_duration(elapsed.count());
 }
 
+void Console::update_rate(long iteration, Instant now, Seconds elapsed) {
+  const Seconds since = now - rate_since_;
+  if (iteration <= std::exchange(last_iteration_, iteration) || rate_since_ == Instant{}) {  // the first of an attempt
+    rate_ = elapsed.count() > 0 ? 1 / elapsed.count() : 0;
+    rate_settled_ = false;
+  } else if (since >= kRateOver) {
+    rate_ = static_cast<double>(iteration - rate_iteration_) / since.count();
+    rate_settled_ = true;
+  } else {
+    // In the first half second the best guess is all there has been.
+    if (!rate_settled_ && since >= kFirstRateOver)
+      rate_ = static_cast<double>(iteration - rate_iteration_) / since.count();
+    return;
+  }
+  rate_since_ = now;
+  rate_iteration_ = iteration;
+}
+
 void Console::progress(long iteration, const Value& metrics, Instant now, Seconds elapsed) {
   if (verbose_ == 0) return;
-  const Seconds since = now - rate_since_;
-  if (rate_since_ == Instant{}) {
-    rate_ = elapsed.count() > 0 ? 1 / elapsed.count() : 0;
-    rate_since_ = now;
-    rate_iteration_ = iteration;
-  } else if (since >= Seconds{0.5}) {
-    rate_ = static_cast<double>(iteration - rate_iteration_) / since.count();
-    rate_since_ = now;
-    rate_iteration_ = iteration;
-  }
+  update_rate(iteration, now, elapsed);
   progress_new_ = true;
   if (now - last_drawn_ < (terminal_ ? kRedraw : kPlainLine)) {
     // The text is made only when it is shown; finish() needs the newest.

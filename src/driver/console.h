@@ -35,6 +35,7 @@ class Console {
   static std::string progress_text(long iteration, const Value& metrics, double rate, Seconds elapsed);
 
  private:
+  void update_rate(long iteration, Instant now, Seconds elapsed);
   void clear_progress();
   void draw_progress(bool last);
   void emit(int fd, std::string_view text);
@@ -48,8 +49,9 @@ class Console {
   Instant last_drawn_{};
   std::map<int, std::string> unfinished_;
   Instant rate_since_{};
-  long rate_iteration_ = 0;
+  long rate_iteration_ = 0, last_iteration_ = 0;
   double rate_ = 0;
+  bool rate_settled_ = false;
 };
 
 }  // namespace lockstep::driver

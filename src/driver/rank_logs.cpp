@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kLines = 20;
 constexpr std::size_t kLongestLine = 2000;
+constexpr std::size_t kLongestCrash = 64 << 10;
 
 }  // namespace
 
@@ -28,6 +29,7 @@ void RankLogs::begin_attempt() {
   for (Log& log : logs_) {
     log.lines.clear();
     log.rest.clear();
+    log.crash.clear();
   }
 }
 
@@ -40,11 +42,19 @@ void RankLogs::append(int rank, std::string_view text) {
     left.remove_prefix(static_cast<std::size_t>(written));
   }
   for (std::size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
-    log.lines.push_back((log.rest + std::string(text.substr(0, end))).substr(0, kLongestLine));
+    add_line(log, (log.rest + std::string(text.substr(0, end))).substr(0, kLongestLine));
     log.rest.clear();
-    if (log.lines.size() > kLines) log.lines.pop_front();
   }
   if (log.rest.size() < kLongestLine) log.rest += text;
+}
+
+void RankLogs::add_line(Log& log, std::string line) {
+  if (const auto begin = line.find("Fatal Python error: "); begin != std::string::npos)
+    log.crash = line.substr(begin) + "\n";
+  else if (!log.crash.empty() && log.crash.size() < kLongestCrash)
+    log.crash += line + "\n";
+  log.lines.push_back(std::move(line));
+  if (log.lines.size() > kLines) log.lines.pop_front();
 }
 
 std::vector<std::string> RankLogs::last_lines(int rank) const {

@@ -22,6 +22,8 @@ class RankLogs {
   void append(int rank, std::string_view text);
   /// The last lines that a rank printed, oldest first, an unfinished one too.
   std::vector<std::string> last_lines(int rank) const;
+  /// What the rank printed from Python's "Fatal Python error" on, stacks and all; empty when it did not crash so.
+  const std::string& crash(int rank) const { return logs_.at(static_cast<std::size_t>(rank)).crash; }
 
  private:
   struct Log {
@@ -29,7 +31,10 @@ class RankLogs {
     sys::Descriptor file;
     std::deque<std::string> lines;
     std::string rest;
+    std::string crash;
   };
+  static void add_line(Log& log, std::string line);
+
   std::vector<Log> logs_;
 };
 

@@ -111,11 +111,13 @@ class RunLoop {
   void open() {
     started_ = now();
     if (plan_.restore) {
-      record_ = RunRecord::from_value(directory_.read_run_json());
       directory_.open();
+      directory_.lock();
+      record_ = RunRecord::from_value(directory_.read_run_json());
       keeper_.load();
     } else {
       directory_.create();
+      directory_.lock();
       record_.name = plan_.options.run.name;
       record_.created = unix_seconds(wall_now());
       record_.trial_id = random_hex(5) + "_00000";
@@ -132,9 +134,10 @@ class RunLoop {
     state_.attempt = first_attempt_ - 1;
     time_before_ = record_.time_total_s;
     keeper_.set_next_seq(record_.next_seq);
-    save_record();
+    // run.json comes last: with it the directory is a run that can be restored.
     directory_.write_file("params.json", to_pretty_json(plan_.options.config));
     if (!plan_.function_pkl.empty()) directory_.write_file("function.pkl", plan_.function_pkl);
+    save_record();
 
     metrics::RunConstants constants{record_.trial_id, record_.experiment_id, "0", plan_.options.config,
                                     metrics::detailed_metrics_wanted()};
@@ -355,6 +358,7 @@ class RunLoop {
     begin.function = plan_.function;
     begin.config = plan_.options.config;
     begin.python_path = plan_.python_path;
+    begin.argv = plan_.argv;
     begin.cwd = plan_.program.cwd;
     begin.env = plan_.program.env;
     begin.extra = plan_.extra;
@@ -439,6 +443,7 @@ class RunLoop {
     for (Failure& failure : action.failures) {
       if (failure.node.empty()) failure.node = node_;
       if (failure.rank >= 0 && failure.log_lines.empty()) failure.log_lines = logs_->last_lines(failure.rank);
+      if (failure.kind == FailureKind::signal) failure.traceback = logs_->crash(failure.rank);
       record_.failures.push_back(failure);
     }
     console_.warning("attempt " + std::to_string(action.failures.front().attempt) +
@@ -475,6 +480,7 @@ class RunLoop {
     result.best_checkpoints = keeper_.best();
     result.failures = record_.failures;
     result.error = record_.error;
+    result.trainer = record_.trainer;
     try {
       recorder_->call("on_end", [&](Callback& callback) { callback.on_end(result); });
     } catch (const CallbackError& error) {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <limits>
+#include <set>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -42,6 +44,16 @@ std::optional<CheckpointName> parse_name(std::string_view name) {
 
 }  // namespace
 
+fs::path default_storage_path() {
+  const char* given = std::getenv("LOCKSTEP_STORAGE_PATH");
+  const std::string path = given != nullptr && *given != '\0' ? given : "~/lockstep_results";
+  if (path != "~" && !path.starts_with("~/")) return path;
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home == '\0')
+    throw ConfigError("[run] HOME is not set; set LOCKSTEP_STORAGE_PATH or give a directory");
+  return home + path.substr(1);
+}
+
 bool RunDirectory::exists() const { return files_.info(path_ / kRunJson).kind == FileKind::file; }
 
 void RunDirectory::create() {
@@ -57,9 +69,11 @@ void RunDirectory::create() {
 }
 
 bool RunDirectory::is_unused() const {
-  // A driver that was killed before it wrote run.json leaves an empty logs/ and half a run.json.
+  // What a driver leaves that was killed before it wrote run.json: an empty logs/ and some of these.
+  static const std::set<std::string> kEarlier = {"params.json", "function.pkl", "run.json.partial",
+                                                 "params.json.partial", "function.pkl.partial"};
   for (const auto& item : files_.list(path_)) {
-    if (item.name == "run.json.partial") continue;
+    if (kEarlier.contains(item.name)) continue;
     if (item.name != "logs" || item.kind != FileKind::directory || !files_.list(logs()).empty()) return false;
   }
   return true;
@@ -69,6 +83,15 @@ void RunDirectory::open() {
   if (!exists())
     throw ConfigError("[run] there is no run in " + in_quotes(path_.native()) + " (no run.json); check the path");
   make_logs();
+}
+
+void RunDirectory::lock() {
+  lock_ = sys::DirectoryLock::take(path_);
+  if (lock_) return;
+  const Value run = exists() ? read_run_json() : Value::object();
+  const Value* pid = find_path(run, "driver/pid");
+  throw ConfigError("[run] the run in " + in_quotes(path_.native()) + " is in the hands of another process" +
+                    (pid != nullptr ? " (pid " + to_json(*pid) + ")" : "") + "; wait for its end or stop it first");
 }
 
 void RunDirectory::make_logs() {

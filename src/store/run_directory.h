@@ -10,9 +10,14 @@
 #include <vector>
 
 #include "store/manifest.h"
+#include "sys/directory_lock.h"
 #include "sys/files.h"
 
 namespace lockstep::store {
+
+/// Where runs lie by default: LOCKSTEP_STORAGE_PATH, where a `~` at the start is the home directory, else
+/// ~/lockstep_results. Throws ConfigError when it takes HOME and that is not set.
+std::filesystem::path default_storage_path();
 
 /// A checkpoint that is committed.
 struct CommittedCheckpoint {
@@ -40,6 +45,9 @@ class RunDirectory {
   void create();
   /// For a run that goes on: throws ConfigError when there is none; makes logs/ when it is missing.
   void open();
+
+  /// Keeps other drivers out for as long as this lives. Throws ConfigError, naming its process, when there is one.
+  void lock();
 
   void write_run_json(const Value& run);
   Value read_run_json() const;
@@ -82,6 +90,7 @@ class RunDirectory {
 
   sys::Files& files_;
   const std::filesystem::path path_;
+  std::optional<sys::DirectoryLock> lock_;
 };
 
 }  // namespace lockstep::store

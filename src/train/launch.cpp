@@ -3,10 +3,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "base/ids.h"
 #include "base/json.h"
@@ -24,10 +25,23 @@ namespace {
 /// The agent that this process keeps between runs. Never destroyed: it ends when this process does, and a fork of this
 /// process must not touch it.
 struct WarmAgent {
-  std::mutex mutex;  // held for the length of a run
+  std::mutex mutex;                       // held for the length of a run
+  std::atomic<std::thread::id> runner{};  ///< the thread that holds it
   std::unique_ptr<engine::LocalEngine> engine;
   sys::Descriptor socket;
   int owner = 0;
+};
+
+/// Names this thread as the runner for as long as it lives.
+class Holder {
+ public:
+  explicit Holder(std::atomic<std::thread::id>& runner) : runner_(runner) { runner_ = std::this_thread::get_id(); }
+  ~Holder() { runner_ = std::thread::id(); }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+
+ private:
+  std::atomic<std::thread::id>& runner_;
 };
 
 WarmAgent& warm_agent() {
@@ -68,7 +82,7 @@ void claim_directory(driver::RunPlan& plan) {
 
 void complete(driver::RunPlan& plan) {
   RunConfig& run = plan.options.run;
-  if (run.storage_path.empty()) run.storage_path = default_storage_path();
+  if (run.storage_path.empty()) run.storage_path = store::default_storage_path();
   run.storage_path = std::filesystem::absolute(run.storage_path).lexically_normal();
   const bool named = !run.name.empty();
   if (!named) run.name = plan.trainer + "_" + date_string(wall_now());
@@ -89,9 +103,13 @@ void complete(driver::RunPlan& plan) {
 }  // namespace
 
 driver::RunOutcome launch(driver::RunPlan plan) {
-  complete(plan);
   WarmAgent& warm = warm_agent();
+  if (warm.runner == std::this_thread::get_id())
+    throw ConfigError("[fit] it was called inside of a callback of a run; a process has one run at a time: start the "
+                      "next one when fit() has returned");
+  complete(plan);
   const std::lock_guard lock(warm.mutex);
+  const Holder holder(warm.runner);
   const auto drop_agent = [&] {
     warm.socket.reset();
     warm.engine.reset();
@@ -134,12 +152,6 @@ void read_settings(const std::filesystem::path& path, TrainerOptions& options) {
     const Bytes params = directory.read_file("params.json");
     options.config = parse_json({reinterpret_cast<const char*>(params.data()), params.size()}, "params.json");
   }
-}
-
-std::filesystem::path default_storage_path() {
-  if (const char* path = std::getenv("LOCKSTEP_STORAGE_PATH"); path != nullptr && *path != '\0') return path;
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home != nullptr ? home : ".") / "lockstep_results";
 }
 
 }  // namespace lockstep::train

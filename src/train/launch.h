@@ -21,7 +21,5 @@ bool can_restore(const std::filesystem::path& path);
 /// when there is no run.
 void read_settings(const std::filesystem::path& path, TrainerOptions& options);
 
-/// Where runs lie by default: LOCKSTEP_STORAGE_PATH, else ~/lockstep_results.
-std::filesystem::path default_storage_path();
 
 }  // namespace lockstep::train

@@ -48,6 +48,7 @@ Result Result::from_path(const std::filesystem::path& run) {
   result.best_checkpoints = keeper.best();
   result.failures = record.failures;
   result.error = record.error;
+  result.trainer = record.trainer;
   return result;
 }
 

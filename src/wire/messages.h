@@ -198,6 +198,7 @@ struct Begin {
   Value config;                            ///< for C++ functions and C++ readers
   std::map<std::string, std::string> env;  ///< set in the worker before anything else
   std::vector<std::string> python_path;    ///< sys.path
+  std::vector<std::string> argv;           ///< sys.argv
   std::string cwd;
   std::string checkpoint;                                       ///< directory to resume from, or empty
   std::vector<std::pair<std::string, Bytes>> checkpoint_files;  ///< the same in memory (num_to_keep = 0)
@@ -214,7 +215,7 @@ struct Begin {
                            std::pair{"experiment_name", &experiment_name}, std::pair{"trial_name", &trial_name},
                            std::pair{"trial_id", &trial_id}, std::pair{"run_dir", &run_dir},
                            std::pair{"function", &function}, std::pair{"config", &config}, std::pair{"env", &env},
-                           std::pair{"python_path", &python_path}, std::pair{"cwd", &cwd},
+                           std::pair{"python_path", &python_path}, std::pair{"argv", &argv}, std::pair{"cwd", &cwd},
                            std::pair{"checkpoint", &checkpoint}, std::pair{"checkpoint_files", &checkpoint_files},
                            std::pair{"storage", &storage}, std::pair{"first_seq", &first_seq},
                            std::pair{"keep_all_ranks", &keep_all_ranks}, std::pair{"score_attribute", &score_attribute},

@@ -1,24 +1,13 @@
 #include "worker/checkpoint_queue.h"
 
-#include <cstdlib>
 #include <cstring>
+#include <lockstep/error.h>
 
-#include "base/json.h"
+#include "store/score.h"
 #include "sys/files.h"
 
 namespace lockstep::worker {
-
 namespace {
-
-/// A number in data.json, also where Python wrote a numpy scalar or a float that JSON lacks.
-std::optional<double> number_at(const Value& data, const std::string& attribute) {
-  const Value* found = find_path(data, attribute);
-  if (found != nullptr && found->is_object() && found->contains("$float"))
-    return std::strtod((*found)["$float"].get<std::string>().c_str(), nullptr);  // nan, inf or -inf
-  if (found != nullptr && found->is_object() && found->contains("$numpy")) found = find_path(*found, "value");
-  if (found == nullptr || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
 
 std::vector<wire::FileEntry> to_wire(std::vector<store::FileEntry> entries) {
   std::vector<wire::FileEntry> files;
@@ -157,10 +146,12 @@ wire::CheckpointWritten CheckpointQueue::write_part(const Task& task) const {
 
 std::optional<double> CheckpointQueue::score_of(const Task& task) const {
   if (score_attribute_.empty()) return std::nullopt;
-  if (!task.checkpoint) return number_at(parse_json(task.data, "data.json"), score_attribute_);
-  for (const auto& name : task.checkpoint->files())
-    if (name == "data.json") return number_at(task.checkpoint->to_dict(), score_attribute_);
-  return std::nullopt;
+  if (!task.checkpoint) return store::score_in(task.data, score_attribute_, [&] { return task.tensors; });
+  try {
+    return store::score_of(*task.checkpoint, score_attribute_);
+  } catch (const StorageError&) {
+    return std::nullopt;  // a data.json of the user's own
+  }
 }
 
 }  // namespace lockstep::worker

@@ -34,6 +34,25 @@ TEST(Console, SilentWithoutVerbosity) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+TEST(Console, TheRateIsRightFromTheFirstReportsOn) {
+  testing::internal::CaptureStderr();
+  Console console(1, true, 200);
+  const auto at = [&](int iteration, int milliseconds) {
+    console.progress(iteration, Value::object(), Instant{} + 10s + std::chrono::milliseconds(milliseconds),
+                     Seconds{2 + milliseconds / 1000.0});
+  };
+  for (int i = 0; i <= 30; ++i) at(1 + i, 10 * i);   // 100/s
+  for (int i = 0; i <= 30; ++i) at(5 + i, 1000 + 100 * i);  // a new attempt: 10/s
+  console.finish();
+  const std::string shown = testing::internal::GetCapturedStderr();
+  EXPECT_NE(shown.find("#1  0.5/s"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("#11  100/s"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("#31  100/s"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("#6  10/s"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("#35  10/s"), std::string::npos) << shown;
+  EXPECT_EQ(shown.find("  -"), std::string::npos) << shown;
+}
+
 TEST(Console, ATerminalsProgressLineIsRedrawnInPlaceAndCutToItsWidth) {
   testing::internal::CaptureStderr();
   Console console(1, true, 20);

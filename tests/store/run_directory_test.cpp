@@ -59,6 +59,9 @@ TEST_F(RunDirectoryTest, CreateRefusesWhatIsThere) {
   EXPECT_THROW(RunDirectory(scratch_ / "file").create(), ConfigError);
   fs::create_directory(scratch_ / "empty");
   RunDirectory(scratch_ / "empty").create();
+  // What a driver leaves that was killed before its run.json.
+  for (const char* name : {"params.json", "function.pkl", "run.json.partial"}) spit(scratch_ / "empty" / name, "x");
+  RunDirectory(scratch_ / "empty").create();
 }
 
 TEST_F(RunDirectoryTest, OpenNeedsARun) {

@@ -8,6 +8,11 @@ void nothing(Session&) {}
 void unknown(Session&) {}
 LOCKSTEP_TRAIN_FUNCTION(nothing);
 
+namespace other {
+void nothing(Session&) {}
+}  // namespace other
+LOCKSTEP_TRAIN_FUNCTION(other::nothing);
+
 template <class Change>
 std::string refusal(Change&& change) {
   TrainerOptions options;
@@ -22,6 +27,10 @@ std::string refusal(Change&& change) {
 
 TEST(Options, DefaultsAreFine) {
   EXPECT_EQ(refusal([](TrainerOptions&) {}), "");
+}
+
+TEST(Options, FunctionsOfOtherNamespacesCanBeRegistered) {
+  EXPECT_NO_THROW(DataParallelTrainer(other::nothing, TrainerOptions{}));
 }
 
 TEST(Options, RefusalsNameTheFieldAndTheValue) {
