@@ -62,7 +62,8 @@ fs::path find_run_or_checkpoint(const std::string& name) {
   if (is_run(name)) return name;
   std::error_code ignored;
   if (!name.empty() && fs::is_directory(name, ignored)) return name;
-  if (!name.empty() && fs::is_directory(store::default_storage_path() / name, ignored)) return store::default_storage_path() / name;
+  if (!name.empty() && fs::is_directory(store::default_storage_path() / name, ignored))
+    return store::default_storage_path() / name;
   throw ConfigError("[checkpoint] there is no run or checkpoint " + in_quotes(name) +
                     "; give a directory, or a name below " + in_quotes(store::default_storage_path().native()));
 }

@@ -137,7 +137,7 @@ def test_a_callback_that_raises_on_the_last_row_fails_the_run(fit: Fit) -> None:
         for _ in range(1 + (session.get_world_rank() == 0)):
             session.report({"epoch": 1})
 
-    with pytest.raises(TrainingFailedError, match="Strict.on_report raised: ValueError: a rank is missing") as caught:
+    with pytest.raises(TrainingFailedError, match=r"Strict\.on_report raised: ValueError: a rank is missing") as caught:
         fit(train_func, callbacks=[Strict()])
     assert caught.value.result is not None
     assert Result.from_path(caught.value.result.path).state == "failed"
@@ -148,7 +148,7 @@ def test_fit_inside_a_callback_is_refused(fit: Fit) -> None:
         def on_result(self, metrics: dict[str, Any]) -> None:
             fit(lambda: None)
 
-    with pytest.raises(TrainingFailedError, match="Nested.on_result raised: ConfigError: .* one run at a time"):
+    with pytest.raises(TrainingFailedError, match=r"Nested\.on_result raised: ConfigError: .* one run at a time"):
         fit(lambda: session.report({"epoch": 1}), callbacks=[Nested()])
     assert fit(lambda: session.report({"epoch": 1})).state == "finished"
 
@@ -253,3 +253,20 @@ def test_logger_end_of_a_failed_run(fit: Fit) -> None:
     with pytest.raises(TrainingFailedError):
         fit(train_func, workers=1, callbacks=[log])
     assert log.calls[-1][:3] == ("end", "ERROR", True)
+
+
+def test_every_callback_hears_of_the_end_though_another_raises(fit: Callable[..., Result]) -> None:
+    class Raises(Callback):
+        def on_end(self, result: Result) -> None:
+            raise ValueError("at the end")
+
+    class Hears(Callback):
+        ended = False
+
+        def on_end(self, result: Result) -> None:
+            self.ended = True
+
+    hears = Hears()
+    with pytest.raises(TrainingFailedError, match="at the end"):
+        fit(lambda: session.report({"epoch": 1}), callbacks=[Raises(), hears])
+    assert hears.ended

@@ -254,9 +254,7 @@ def test_the_best_are_kept_as_in_the_documents(fit: Fit) -> None:
     ],
     ids=["numpy scalar", "array", "dict of any keys", "ordered dict"],
 )
-def test_the_score_is_found_in_any_form_also_by_restore(
-    fit: Fit, make: Callable[[float], dict[Any, Any]]
-) -> None:
+def test_the_score_is_found_in_any_form_also_by_restore(fit: Fit, make: Callable[[float], dict[Any, Any]]) -> None:
     def train_func(config: dict[str, Any]) -> None:
         for score in config["scores"]:
             session.report({}, checkpoint=Checkpoint.from_dict(make(score)))

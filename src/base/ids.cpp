@@ -32,13 +32,9 @@ void check_run_name(std::string_view name) {
   if (name.empty()) refuse("is empty");
   if (name == "." || name == "..") refuse("names a directory that exists already");
   if (name.size() > 200) refuse("is longer than 200 bytes");
-  unsigned char before = 0;
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '/') refuse("contains '/'");
-    // U+0080 to U+009F are 0xC2 and one byte more: some terminals obey them as well.
-    if (byte < 32 || byte == 127 || (before == 0xC2 && byte < 0xA0)) refuse("contains a control character");
-    before = byte;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '/') refuse("contains '/'");
+    if (control_length(name, i) > 0) refuse("contains a control character");
   }
 }
 

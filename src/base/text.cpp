@@ -5,16 +5,23 @@
 
 namespace lockstep {
 
+std::size_t control_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0xFF; };
+  if (byte(at) < 32 || byte(at) == 127) return 1;
+  return byte(at) == 0xC2 && byte(at + 1) >= 0x80 && byte(at + 1) < 0xA0 ? 2 : 0;
+}
+
 std::string in_quotes(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 32 || c == 127) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (const std::size_t length = control_length(text, i)) {
+      i += length - 1;  // the last byte is the character's number
       char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(c));
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(text[i]));
       out += escaped;
     } else {
-      if (c == '"' || c == '\\') out += '\\';
-      out += c;
+      if (text[i] == '"' || text[i] == '\\') out += '\\';
+      out += text[i];
     }
   }
   return out + '"';

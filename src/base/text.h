@@ -6,6 +6,10 @@
 
 namespace lockstep {
 
+/// The bytes of the control character that begins at `at`, of U+0080 to U+009F too, which terminals may obey; 0 for any
+/// other character.
+std::size_t control_length(std::string_view text, std::size_t at);
+
 /// `text` in double quotes with control characters escaped, for messages.
 std::string in_quotes(std::string_view text);
 

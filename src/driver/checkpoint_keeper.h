@@ -67,7 +67,7 @@ class CheckpointKeeper {
   store::RunDirectory& directory_;
   CheckpointConfig config_;
   std::function<void(const std::string&)> warn_;
-  std::vector<Kept> kept_;  ///< by seq
+  std::vector<Kept> kept_;         ///< by seq
   std::map<int, int> handed_out_;  ///< seq by rank
   int next_seq_ = 0;
 };

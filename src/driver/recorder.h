@@ -47,10 +47,18 @@ class Recorder {
   const Value& last() const { return autofill_.last(); }
   metrics::Progress progress() const { return autofill_.progress(); }
 
-  /// Calls one hook of every callback; throws CallbackError naming the one that raised.
+  /// Calls one hook of every callback; then throws CallbackError naming the first that raised.
   template <class Hook>
   void call(const char* hook, Hook&& with) {
-    for (Callback* callback : callbacks_) guard(*callback, hook, [&] { with(*callback); });
+    std::optional<CallbackError> raised;
+    for (Callback* callback : callbacks_) {
+      try {
+        guard(*callback, hook, [&] { with(*callback); });
+      } catch (const CallbackError& error) {
+        if (!raised) raised = error;
+      }
+    }
+    if (raised) throw *raised;
   }
 
  private:

@@ -307,9 +307,7 @@ class RunLoop {
   void from_worker(int attempt, int rank, wire::MeetingEntered& m) {
     events_.push_back(MeetingEntered{attempt, rank, std::move(m)});
   }
-  void from_worker(int attempt, int rank, wire::WorkerFinished&) {
-    events_.push_back(WorkerFinished{attempt, rank});
-  }
+  void from_worker(int attempt, int rank, wire::WorkerFinished&) { events_.push_back(WorkerFinished{attempt, rank}); }
   void from_worker(int attempt, int rank, wire::WorkerFailed& m) {
     Failure failure = failure_from_value(m.failure);
     failure.log_lines = logs_->last_lines(rank);
@@ -410,7 +408,8 @@ class RunLoop {
   void act(Commit& action) {
     committed_.reset();
     recorder_->flush();  // a checkpoint on disk has its report there too
-    committed_ = keeper_.commit(action, state_.attempt, state_.policy.world_size, recorder_->take_metrics(action.report));
+    committed_ =
+        keeper_.commit(action, state_.attempt, state_.policy.world_size, recorder_->take_metrics(action.report));
   }
 
   void act(AnnounceCommit&) {

@@ -20,7 +20,7 @@ struct RunPlan {
   Bytes function_pkl;       ///< kept in the run directory for restore(); may be empty
   std::string function;     ///< registered name of a C++ function; empty in Python
   std::vector<std::string> python_path;
-  std::vector<std::string> argv;  ///< sys.argv of the process that called fit()
+  std::vector<std::string> argv;                             ///< sys.argv of the process that called fit()
   std::vector<std::map<std::string, std::string>> rank_env;  ///< by rank: added to program.env
   Value metadata = Value::object();                          ///< the user's, kept in run.json
   Value extra;                                               ///< for backends

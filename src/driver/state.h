@@ -144,10 +144,9 @@ struct DriverFailed {
 /// Time passed; deadlines may be over.
 struct Tick {};
 
-using Event =
-    std::variant<AgentIsReady, AgentLost, WorkerStarted, WorkerRuns, HeartBeat, Reported, PartWritten, CheckpointWanted,
-                 MeetingEntered, WorkerFinished, WorkerFailed, WorkerExited, WorkerStacks, AttemptEnded, Interrupt,
-                 DriverFailed, Tick>;
+using Event = std::variant<AgentIsReady, AgentLost, WorkerStarted, WorkerRuns, HeartBeat, Reported, PartWritten,
+                           CheckpointWanted, MeetingEntered, WorkerFinished, WorkerFailed, WorkerExited, WorkerStacks,
+                           AttemptEnded, Interrupt, DriverFailed, Tick>;
 
 // ---------------------------------------------------------------- what is to be done
 
@@ -210,8 +209,8 @@ struct EndRun {
   std::vector<Failure> failures;
 };
 
-using Action = std::variant<StartWorkers, StopWorkers, TakeStacks, SaveStacks, Deliver, Commit, AnnounceCommit,
-                            GiveCheckpoint, ReleaseMeeting, AnnounceRunning, AnnounceFinished, AnnounceFailure, Warn,
-                            EndRun>;
+using Action =
+    std::variant<StartWorkers, StopWorkers, TakeStacks, SaveStacks, Deliver, Commit, AnnounceCommit, GiveCheckpoint,
+                 ReleaseMeeting, AnnounceRunning, AnnounceFinished, AnnounceFailure, Warn, EndRun>;
 
 }  // namespace lockstep::driver

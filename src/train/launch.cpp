@@ -105,8 +105,9 @@ void complete(driver::RunPlan& plan) {
 driver::RunOutcome launch(driver::RunPlan plan) {
   WarmAgent& warm = warm_agent();
   if (warm.runner == std::this_thread::get_id())
-    throw ConfigError("[fit] it was called inside of a callback of a run; a process has one run at a time: start the "
-                      "next one when fit() has returned");
+    throw ConfigError(
+        "[fit] it was called inside of a callback of a run; a process has one run at a time: start the "
+        "next one when fit() has returned");
   complete(plan);
   const std::lock_guard lock(warm.mutex);
   const Holder holder(warm.runner);

@@ -21,5 +21,4 @@ bool can_restore(const std::filesystem::path& path);
 /// when there is no run.
 void read_settings(const std::filesystem::path& path, TrainerOptions& options);
 
-
 }  // namespace lockstep::train

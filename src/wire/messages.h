@@ -302,7 +302,8 @@ struct CheckpointWritten {
   }
 };
 
-/// This rank asks for the newest committed checkpoint, and waits for that of its own report `report` (-1: it made none).
+/// This rank asks for the newest committed checkpoint, and waits for that of its own report `report` (-1: it made
+/// none).
 struct CheckpointWanted {
   static constexpr const char* kName = "checkpoint_wanted";
   int report = -1;
@@ -345,7 +346,7 @@ using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, DumpSta
 using AgentToDriver =
     std::variant<AgentReady, AgentFailed, WorkerStarted, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
 using DriverToWorker = std::variant<Begin, MeetingDone, CheckpointGiven>;
-using WorkerToDriver = std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, Heartbeat, MeetingEntered,
-                                    WorkerFinished, WorkerFailed>;
+using WorkerToDriver = std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, Heartbeat,
+                                    MeetingEntered, WorkerFinished, WorkerFailed>;
 
 }  // namespace lockstep::wire

@@ -35,8 +35,8 @@ class WorkerSession : public Session {
   void finish(Bytes value);
   /// The function failed: sends what was reported before, then the failure.
   void fail(Failure failure);
-  /// A report whose checkpoint is taken apart already; its buffers are copied before this returns. Without metrics it is
-  /// a checkpoint alone, and no result of the run.
+  /// A report whose checkpoint is taken apart already; its buffers are copied before this returns. Without metrics it
+  /// is a checkpoint alone, and no result of the run.
   void report_dict(const std::optional<Value>& metrics, const store::DictParts& parts);
   /// A checkpoint alone, which is no result of the run.
   void save_checkpoint(const Checkpoint& checkpoint);

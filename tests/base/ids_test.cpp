@@ -6,10 +6,12 @@ namespace lockstep {
 namespace {
 
 TEST(Ids, RunNamesAreOnePathComponent) {
-  for (const char* good : {"digits", "a b", "run-1.2", "ä", "\u00a0", "..."}) EXPECT_NO_THROW(check_run_name(good)) << good;
+  for (const char* good : {"digits", "a b", "run-1.2", "ä", "\u00a0", "..."})
+    EXPECT_NO_THROW(check_run_name(good)) << good;
   for (const std::string& bad :
        {std::string(), std::string("."), std::string(".."), std::string("a/b"), std::string("/abs"),
-        std::string("../x"), std::string("a\nb"), std::string("a\0b", 3), std::string("\x7f"), std::string("a\u009b31m"), std::string("\u0080"), std::string(201, 'x')})
+        std::string("../x"), std::string("a\nb"), std::string("a\0b", 3), std::string("\x7f"),
+        std::string("a\u009b31m"), std::string("\u0080"), std::string(201, 'x')})
     EXPECT_THROW(check_run_name(bad), ConfigError) << bad;
 }
 

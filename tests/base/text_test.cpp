@@ -12,7 +12,10 @@ TEST(Text, ListsNumbersAsPeopleDo) {
   EXPECT_EQ(listed({1, 2, 3}), "1, 2 and 3");
 }
 
-TEST(Text, QuotesEscapeWhatTerminalsObey) { EXPECT_EQ(in_quotes("a\x1b[31m\"\n"), "\"a\\x1b[31m\\\"\\x0a\""); }
+TEST(Text, QuotesEscapeWhatTerminalsObey) {
+  EXPECT_EQ(in_quotes("a\x1b[31m\"\n"), "\"a\\x1b[31m\\\"\\x0a\"");
+  EXPECT_EQ(in_quotes("\u009b31m \u00a0\u00c2\xc2"), "\"\\x9b31m \u00a0\u00c2\xc2\"");
+}
 
 TEST(Text, DurationsAndSizes) {
   EXPECT_EQ(human_duration(1.25), "1.2s");

@@ -41,7 +41,7 @@ TEST(Console, TheRateIsRightFromTheFirstReportsOn) {
     console.progress(iteration, Value::object(), Instant{} + 10s + std::chrono::milliseconds(milliseconds),
                      Seconds{2 + milliseconds / 1000.0});
   };
-  for (int i = 0; i <= 30; ++i) at(1 + i, 10 * i);   // 100/s
+  for (int i = 0; i <= 30; ++i) at(1 + i, 10 * i);          // 100/s
   for (int i = 0; i <= 30; ++i) at(5 + i, 1000 + 100 * i);  // a new attempt: 10/s
   console.finish();
   const std::string shown = testing::internal::GetCapturedStderr();

@@ -49,9 +49,7 @@ TEST(DirectoryLock, AForkDoesNotHoldItOn) {
   waitpid(child, nullptr, 0);
 }
 
-TEST(DirectoryLock, ThereMustBeADirectory) {
-  EXPECT_THROW(DirectoryLock::take(place() / "not-there"), StorageError);
-}
+TEST(DirectoryLock, ThereMustBeADirectory) { EXPECT_THROW(DirectoryLock::take(place() / "not-there"), StorageError); }
 
 }  // namespace
 }  // namespace lockstep::sys
