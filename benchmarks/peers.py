@@ -2,7 +2,7 @@
 
 It is looked for in .venv-ray, made by
 
-python3.11 -m venv .venv-ray && .venv-ray/bin/pip install "ray[train,tune]"
+python3.11 -m venv .venv-ray && .venv-ray/bin/pip install torch==2.13.0 && .venv-ray/bin/pip install "ray[train,tune]"
 """
 
 from __future__ import annotations
@@ -40,8 +40,20 @@ def report(config):
     with open(f"{place}/rate", "w") as file:
         file.write(repr(reports / (time.time() - start)))
 
-def fit(function, number):
-    DataParallelTrainer(function, scaling_config=ScalingConfig(num_workers=number),
+def ddp_step(config):
+    import torch
+    from ray import train
+    from ray.train.torch import prepare_model
+    model = prepare_model(torch.nn.Linear(64, 64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(8, 64)).sum().backward()
+    optimizer.step()
+    now = time.time()
+    with open(f"{place}/{train.get_context().get_world_rank()}", "w") as file:
+        file.write(repr(now))
+
+def fit(function, number, trainer=DataParallelTrainer):
+    trainer(function, scaling_config=ScalingConfig(num_workers=number),
                         run_config=RunConfig(storage_path=place + "/runs")).fit()
 
 def last():
@@ -54,12 +66,25 @@ begin = time.time()
 fit(first_line, workers)
 warm = last() - begin
 fit(report, 2)
-print("RESULT" + json.dumps({"cold": cold, "warm": warm, "rate": 2 * float(open(place + "/rate").read())}))
+ddp = None
+try:
+    from ray.train.torch import TorchTrainer
+except ImportError:
+    pass
+else:
+    fit(ddp_step, workers, TorchTrainer)
+    begin = time.time()
+    fit(ddp_step, workers, TorchTrainer)
+    ddp = last() - begin
+print("RESULT" + json.dumps({"cold": cold, "warm": warm, "ddp": ddp, "rate": 2 * float(open(place + "/rate").read())}))
 """
 
 
 def ray_figures(workers: int = 4, reports: int = 20) -> dict[str, Any] | None:
-    """Seconds to the first line (cold, warm) and metrics-only reports a second; nothing where Ray is not installed."""
+    """Seconds to the first line (cold, warm) and to the first DDP step (warm), metrics-only reports a second.
+
+    Nothing where Ray is not installed; the DDP step is None without torch beside it.
+    """
     import time
 
     if not RAY.exists():

@@ -56,6 +56,7 @@ def peer_rows(rows: list[Row]) -> list[Row]:
     ours = {
         "cold": next((row.value for row in rows if row.what.startswith("cold script")), None),
         "warm": next((row.value for row in rows if row.what.startswith("warm fit")), None),
+        "ddp": next((row.value for row in rows if row.what.startswith("torch, warm fit")), None),
         "rate": next((row.value for row in rows if row.what.startswith("reports accepted")), None),
     }
     if all(value is None for value in ours.values()):
@@ -73,10 +74,14 @@ def peer_rows(rows: list[Row]) -> list[Row]:
     for name, what in (
         ("cold", "cold script: to the first line on 4 ranks"),
         ("warm", "second fit(): to the first line on 4 ranks"),
+        ("ddp", "second TorchTrainer.fit(): to the first DDP step on 4 ranks"),
     ):
+        if theirs[name] is None:
+            continue
         more.append(Row(f"Ray Train, {what}", theirs[name], "s"))
         if ours[name]:
-            more.append(Row("  times ours", theirs[name] / ours[name], "x"))
+            wanted = 30 if name == "ddp" else None
+            more.append(Row("  times ours", theirs[name] / ours[name], "x", wanted, at_least=True))
     more.append(Row("Ray Train, metrics-only reports from 2 workers", theirs["rate"], "/s"))
     if ours["rate"]:
         more.append(Row("  ours, times theirs", ours["rate"] / theirs["rate"], "x"))

@@ -142,6 +142,7 @@ TEST_F(WorkerSessionTest, BroadcastGivesRankZerosBytes) {
 TEST_F(WorkerSessionTest, TheNewestCheckpointIsTheDriversToGive) {
   begin(rank(0));
   session->report({}, std::nullopt);
+  next<wire::Reports>();
   session->report({}, Checkpoint::from_dict({{"epoch", 0}}));
   next<wire::Reports>();
   const auto written = next<wire::CheckpointWritten>();
