@@ -47,9 +47,14 @@ class Recorder {
   const Value& last() const { return autofill_.last(); }
   metrics::Progress progress() const { return autofill_.progress(); }
 
-  /// Calls one hook of every callback; then throws CallbackError naming the first that raised.
+  /// Calls one hook of every callback; throws CallbackError naming the one that raised.
   template <class Hook>
   void call(const char* hook, Hook&& with) {
+    for (Callback* callback : callbacks_) guard(*callback, hook, [&] { with(*callback); });
+  }
+  /// The same for the last hook, which every callback hears, though another one raises.
+  template <class Hook>
+  void call_last(const char* hook, Hook&& with) {
     std::optional<CallbackError> raised;
     for (Callback* callback : callbacks_) {
       try {

@@ -481,7 +481,7 @@ class RunLoop {
     result.error = record_.error;
     result.trainer = record_.trainer;
     try {
-      recorder_->call("on_end", [&](Callback& callback) { callback.on_end(result); });
+      recorder_->call_last("on_end", [&](Callback& callback) { callback.on_end(result); });
     } catch (const CallbackError& error) {
       if (result.error.empty()) note_late_failure(result, error);
     }

@@ -46,6 +46,12 @@ def agent_of(driver: int) -> int | None:
     return next((pid for pid in children(driver) if name_of(pid) == "lockstep-agent"), None)
 
 
+def engine_of(driver: int) -> list[int]:
+    """The agent and everything below it; the driver may have other children, which are none of Lockstep's."""
+    agent = agent_of(driver)
+    return [] if agent is None else [agent, *descendants(agent)]
+
+
 def fork_server_of(driver: int) -> int | None:
     agent = agent_of(driver)
     return next((pid for pid in children(agent or 0) if name_of(pid) == "lockstep-forks"), None)

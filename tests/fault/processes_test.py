@@ -20,7 +20,7 @@ from lockstep import (
     TrainingFailedError,
     session,
 )
-from process_tree import Family, agent_of, descendants, fork_server_of, kill_and_wait, workers_of
+from process_tree import Family, agent_of, engine_of, fork_server_of, kill_and_wait, workers_of
 
 MakeTrainer = Callable[..., DataParallelTrainer]
 
@@ -35,7 +35,7 @@ class KillOnce(Callback):
 
     def kill(self) -> None:
         if self.family is None:
-            self.family = Family(descendants(os.getpid()))
+            self.family = Family(engine_of(os.getpid()))
             kill_and_wait(self.victim(os.getpid()))
 
 
@@ -89,7 +89,7 @@ def test_the_agent_is_killed_between_attempts(make_trainer: MakeTrainer, tmp_pat
 def test_an_idle_agent_is_killed(make_trainer: MakeTrainer) -> None:
     """It belongs to no run: the next one starts another."""
     make_trainer(counting()).fit()
-    family = Family(descendants(os.getpid()))
+    family = Family(engine_of(os.getpid()))
     kill_and_wait(agent_of(os.getpid()))
     family.wait_gone(5)
     next_fit_works(make_trainer)
