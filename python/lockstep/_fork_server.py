@@ -43,6 +43,7 @@ def main(modules: Sequence[str]) -> NoReturn:
     _warn_of_threads()
     # From here on the agent's end is seen at the socket, and then the workers' families are ended too.
     _prctl(_PR_SET_PDEATHSIG, 0)
+    gc.enable()
     gc.collect()
     gc.freeze()
     _flush()
@@ -55,6 +56,7 @@ def _import(modules: Sequence[str]) -> None:
     # in them. Workers set their own numbers.
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    gc.disable()  # big frameworks make millions of objects that stay: a sixth of their import is looking for garbage
     for module in modules:
         try:
             importlib.import_module(module.removesuffix("?"))

@@ -11,11 +11,7 @@ def train_func():
 TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=4)).fit()    # 3
 """
 
-try:
-    import torch as _torch
-except ImportError as error:
-    raise ImportError("lockstep.torch needs PyTorch: pip install torch==2.13.0") from error
-
+from lockstep.torch import _require as _require
 from lockstep.torch.amp import accelerate, backward, prepare_optimizer
 from lockstep.torch.checkpoint import TorchCheckpoint
 from lockstep.torch.config import TorchConfig
@@ -40,5 +36,3 @@ __all__ = [
     "prepare_model",
     "prepare_optimizer",
 ]
-
-del _torch
