@@ -40,13 +40,15 @@ for binary in "$package"/_core*.so "$package/bin/lockstep-agent" venv/bin/lockst
     grep -v -E '^(libc|libm|libstdc\+\+|libgcc_s|libpthread|libdl|librt|ld-linux.*)\.so\.[0-9]+$' || true)
   [ -z "$foreign" ] || fail "$binary needs libraries that a user may not have: $foreign"
 done
-for file in py.typed include/lockstep/lockstep.h include/nlohmann/json.hpp include/nlohmann/LICENSE.txt; do
+for file in py.typed torch/__init__.py train/torch.py integrations/mlflow.py include/lockstep/lockstep.h include/nlohmann/json.hpp include/nlohmann/LICENSE.txt; do
   [ -e "$package/$file" ] || fail "the wheel lacks $file"
 done
 
-cp "$source/examples/python/quickstart.py" .
-venv/bin/python quickstart.py | tee quickstart.out
-grep -q "{'epoch': 4, 'loss': 0.2}" quickstart.out || fail "the quickstart printed other metrics"
+cp "$source/examples/python/first_run.py" .
+venv/bin/python first_run.py | tee first_run.out
+grep -q "{'epoch': 4, 'loss': 0.2}" first_run.out || fail "the first program printed other metrics"
+message=$(venv/bin/python -c 'import lockstep.torch' 2>&1 || true)
+[[ $message == *"pip install torch"* ]] || fail "without torch, lockstep.torch says: $message"
 
 cmake -S "$source/tests/wheel/consumer" -B consumer -G Ninja -Dlockstep_DIR="$package/cmake" >consumer.log ||
   fail "a C++ project cannot find the package: $(cat consumer.log)"
