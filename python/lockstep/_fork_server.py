@@ -44,7 +44,6 @@ def main(modules: Sequence[str]) -> NoReturn:
     # From here on the agent's end is seen at the socket, and then the workers' families are ended too.
     _prctl(_PR_SET_PDEATHSIG, 0)
     gc.enable()
-    gc.collect()
     gc.freeze()
     _flush()
     agent.send(b"ready")

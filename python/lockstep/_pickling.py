@@ -8,8 +8,11 @@ of them without opening the others.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
+import io
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -129,10 +132,8 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 
 def _dump(value: Any, what: str, advice: str) -> bytes:
-    import cloudpickle
-
     try:
-        return bytes(cloudpickle.dumps(value))
+        return _pickled(value)
     except Exception as error:
         path, culprit, cause = _culprit(value, what, error, set())
         raise SerializationError(
@@ -140,17 +141,35 @@ def _dump(value: Any, what: str, advice: str) -> bytes:
         ) from error
 
 
-def _culprit(value: Any, path: str, error: Exception, seen: set[int]) -> tuple[str, Any, Exception]:
-    """The smallest part of `value` that cannot be pickled: how it is reached, itself, and why not."""
+def _pickled(value: Any) -> bytes:
     import cloudpickle
 
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            """Modules of a class of their own (torch has such) go by name too.
+
+            cloudpickle takes along every submodule whose name a function might mean, such as torch.distributed.config
+            for one that says torch.distributed and model.config.
+            """
+            is_module = isinstance(obj, ModuleType) and sys.modules.get(obj.__name__) is obj
+            if is_module and type(obj) is not ModuleType:
+                return importlib.import_module, (obj.__name__,)
+            return super().reducer_override(obj)
+
+    with io.BytesIO() as file:
+        Pickler(file).dump(value)
+        return file.getvalue()
+
+
+def _culprit(value: Any, path: str, error: Exception, seen: set[int]) -> tuple[str, Any, Exception]:
+    """The smallest part of `value` that cannot be pickled: how it is reached, itself, and why not."""
     seen.add(id(value))
     if len(seen) <= 1000 and path.count(", ") < _MAX_SEARCH_DEPTH:
         for name, part in _parts(value):
             if id(part) in seen or isinstance(part, ModuleType):
                 continue
             try:
-                cloudpickle.dumps(part)
+                _pickled(part)
             except Exception as cause:
                 inside = f"{path}{name}" if name.startswith("[") else f"{path}, {name}"
                 return _culprit(part, inside, cause, seen)

@@ -15,7 +15,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from io import TextIOWrapper
-from types import FrameType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lockstep import _core, _pickling, session
@@ -175,12 +175,26 @@ def _load(payload_fd: int) -> tuple[Callable[..., Any], Any, BackendConfig | Non
     payload = mmap.mmap(payload_fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
     os.close(payload_fd)
     try:
-        return _pickling.load(memoryview(payload))
+        loaded = _pickling.load(memoryview(payload))
+        _fill_main(loaded[0])
+        return loaded
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
         advice = "workers import with the sys.path of the process that called fit()"
         raise _PayloadError(f"the training function cannot be loaded on the worker: {error}; {advice}") from error
+
+
+def _fill_main(function: Callable[..., Any]) -> None:
+    """Makes what the user's script defines, and the function uses, importable from ``__main__``, as it is there.
+
+    Otherwise torch.save() or multiprocessing could not pickle objects of the script's classes.
+    """
+    main = ModuleType("__main__")
+    for name, value in getattr(function, "__globals__", {}).items():
+        if getattr(value, "__module__", None) == "__main__":
+            setattr(main, name, value)
+    sys.modules["__main__"] = main
 
 
 def _forget_parent() -> None:

@@ -280,8 +280,9 @@ class TorchTensorboardProfilerCallback(Callback):
 class CallbackAdapter:
     """What the core calls for one callback: gives it Lockstep's own types and remembers what it raised."""
 
-    def __init__(self, callback: Callback) -> None:
+    def __init__(self, callback: Callback, checkpoint_type: type[Checkpoint] | None = None) -> None:
         self._callback = callback
+        self._checkpoint_type = checkpoint_type
         self.raised: BaseException | None = None
         self.name = type(callback).__name__
 
@@ -304,7 +305,8 @@ class CallbackAdapter:
     def on_checkpoint(self, checkpoint: Any, metrics: dict[str, Any]) -> None:
         from lockstep.checkpoint import Checkpoint
 
-        self._call("on_checkpoint", Checkpoint._from_handle(checkpoint), metrics)
+        kind = self._checkpoint_type or Checkpoint
+        self._call("on_checkpoint", kind._from_handle(checkpoint), metrics)
 
     def on_attempt_failed(self, failures: Sequence[Mapping[str, Any]], again: bool) -> None:
         from lockstep.errors import Failure
@@ -314,7 +316,7 @@ class CallbackAdapter:
     def on_end(self, outcome: Any) -> None:
         from lockstep.result import Result
 
-        self._call("on_end", Result._from_outcome(outcome))
+        self._call("on_end", Result._from_outcome(outcome, checkpoint_type=self._checkpoint_type))
 
     def _call(self, hook: str, *arguments: Any) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -197,9 +198,10 @@ class Result:
         outcome: _core.RunOutcome,
         config: dict[str, Any] | None = None,
         trainer: str | None = None,
-        checkpoint_type: type[Checkpoint] = Checkpoint,
+        checkpoint_type: type[Checkpoint] | None = None,
     ) -> Result:
         """From what the core returns; a failed run's ``error`` is made here."""
+        checkpoint_type = checkpoint_type or _checkpoint_type_of(outcome.trainer)
         result = cls(
             path=outcome.path,
             state=outcome.state,
@@ -217,6 +219,12 @@ class Result:
             result.error = TrainingFailedError(message, result, last)
             result.error.__cause__ = cause_of(last[0]) if last else None
         return result
+
+
+def _checkpoint_type_of(trainer: str) -> type[Checkpoint]:
+    """What the trainer's own results hold, where its framework has been imported."""
+    torch = sys.modules.get("lockstep.torch")
+    return torch.TorchCheckpoint if torch is not None and trainer == "TorchTrainer" else Checkpoint
 
 
 def _number(metrics: Mapping[str, Any], name: str) -> float | None:

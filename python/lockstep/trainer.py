@@ -76,7 +76,7 @@ class DataParallelTrainer:
         if self._restored is not None and self._is_finished(self._restored):
             return Result._from_outcome(_core.read_run(self._restored), checkpoint_type=self._checkpoint_type)
         payload = self._payload()
-        adapters = [CallbackAdapter(callback) for callback in self.run_config.callbacks or ()]
+        adapters = [CallbackAdapter(callback, self._checkpoint_type) for callback in self.run_config.callbacks or ()]
         resume_from = None if self.resume_from_checkpoint is None else self.resume_from_checkpoint._as_handle()
         outcome, interrupt = _core.run(self._options(payload), payload, adapters, resume_from, _may_handle_signals())
         return self._conclude(outcome, interrupt, adapters)

@@ -14,12 +14,16 @@ from torch._C._distributed_c10d import Store, TCPStore
 from lockstep import session
 from lockstep.backend import BackendConfig
 from lockstep.config import seconds
-from lockstep.errors import ConfigError, LockstepError
+from lockstep.errors import ConfigError, LockstepError, LockstepTimeoutError
 from lockstep.torch import _context
 from lockstep.torch.checkpoint import TorchCheckpoint
 
 BACKENDS = ("gloo", "nccl", "mpi", "ucc")
 LOOPBACK = "127.0.0.1"
+LEAVE_TOGETHER_WITHIN = 30.0
+"""How long a rank whose function has ended keeps its connections for the others, in seconds."""
+_held_store: Store | None = None
+"""Lives as long as the process: other ranks may need it when this one has left the group."""
 _LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "NCCL error")
 
 
@@ -36,7 +40,7 @@ class TorchConfig(BackendConfig):
     init_method: str = "env"
     """"env" or "tcp". Either way rank 0 hosts the store on a port of the system's choice, and the variables that
     torchrun sets (MASTER_ADDR and so on) are set."""
-    timeout_s: float = 1800
+    timeout_s: float | timedelta = 1800
     """How long a collective waits for the other ranks."""
 
     def __post_init__(self) -> None:
@@ -62,8 +66,9 @@ class TorchConfig(BackendConfig):
         device = _context.device()
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        timeout = timedelta(seconds=self.timeout_s)
-        store = _store(timeout)
+        timeout = timedelta(seconds=seconds(self.timeout_s, "[TorchConfig] timeout_s"))
+        global _held_store
+        _held_store = store = _store(timeout)
         os.environ.update(
             RANK=str(worker.rank),
             WORLD_SIZE=str(worker.world_size),
@@ -84,9 +89,19 @@ class TorchConfig(BackendConfig):
         dist.init_process_group(backend, store=store, rank=worker.rank, world_size=worker.world_size, timeout=timeout)
 
     def on_worker_end(self) -> None:
-        """Rank 0 hosts the store, and every rank may be in the middle of an exchange: nobody leaves before the rest."""
+        """Rank 0 hosts the store, and every rank may be in the middle of an exchange: they leave together.
+
+        A rank that others keep waiting for long gives up its connections: one that waits for it in a collective, for
+        ever, then fails at once.
+        """
         worker = session._get("TorchConfig.on_worker_end")
-        if worker.world_size > 1:
+        if worker.world_size == 1:
+            return
+        try:
+            worker.core.meet(b"", LEAVE_TOGETHER_WITHIN)
+        except LockstepTimeoutError:
+            if dist.is_initialized():
+                dist.destroy_process_group()
             worker.core.meet(b"", 10 * 365 * 86400.0)
 
     def is_consequence(self, error: BaseException) -> bool:

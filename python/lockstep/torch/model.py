@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -47,14 +48,21 @@ def prepare_model(
     if amp.is_on():
         model = amp.autocasting(model, device)
     if _context.world_size() == 1 or strategy is None:
-        return model
+        return _unwrapped(model)
     if strategy == "fsdp":
         return _fully_sharded(model, device, options)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        return model  # nothing to average, and DistributedDataParallel refuses it
+        return _unwrapped(model)  # nothing to average, and DistributedDataParallel refuses it
     if device.type == "cuda":
         options = {"device_ids": [device], "output_device": device, **options}
     return DistributedDataParallel(model, **options)
+
+
+def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """The model itself; code that accumulates gradients finds ``no_sync`` here too."""
+    if not hasattr(model, "no_sync"):
+        model.no_sync = contextlib.nullcontext  # type: ignore[assignment]
+    return model
 
 
 def _spelled(

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +152,7 @@ def test_a_rank_that_ends_early_waits_for_the_others(torch_fit: Fit) -> None:
         ({"backend": 3}, "backend is 3"),
         ({"init_method": "file"}, "init_method is 'file'"),
         ({"timeout_s": 0}, "timeout_s is 0"),
+        ({"timeout_s": timedelta(0)}, "timeout_s is datetime"),
         ({"timeout_s": "long"}, "timeout_s is 'long'"),
     ],
 )
@@ -193,7 +196,9 @@ def test_the_timeout_reaches_the_collectives(torch_fit: Fit) -> None:
                 session.report({"error": str(error)})
         session.barrier()
 
-    assert "imed out" in torch_fit(train_func, torch_config=TorchConfig(timeout_s=0.5)).metrics["error"]
+    assert (
+        "imed out" in torch_fit(train_func, torch_config=TorchConfig(timeout_s=timedelta(seconds=0.5))).metrics["error"]
+    )
 
 
 def test_lockstep_train_torch_is_lockstep_torch() -> None:
@@ -316,3 +321,101 @@ def test_the_device_without_a_gpu() -> None:
 def test_the_device_of_a_worker_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert get_device() == torch.device("cuda:0")
+
+
+def test_a_rank_that_waits_for_one_that_has_finished_fails(torch_trainer: MakeTrainer) -> None:
+    def train_func() -> None:
+        import lockstep.torch.config
+        import torch.distributed as dist
+
+        lockstep.torch.config.LEAVE_TOGETHER_WITHIN = 0.3
+        dist.barrier()
+        if session.get_world_rank() == 0:
+            dist.all_reduce(torch.ones(1))  # rank 1 makes no such call
+
+    with pytest.raises(TrainingFailedError) as caught:
+        torch_trainer(train_func, 2).fit()
+    assert caught.value.failures[0].rank == 0 and "closed by peer" in caught.value.failures[0].message
+
+
+def test_a_slow_rank_is_waited_for(torch_trainer: MakeTrainer) -> None:
+    def train_func() -> None:
+        import lockstep.torch.config
+        import torch.distributed as dist
+
+        lockstep.torch.config.LEAVE_TOGETHER_WITHIN = 0.1
+        store = dist.distributed_c10d._get_default_store()
+        if session.get_world_rank() == 1:
+            for i in range(100):
+                time.sleep(0.005)
+                store.set("key", str(i))  # rank 0, which hosts it, has finished long ago
+        session.report({"done": True})
+
+    assert torch_trainer(train_func, 2).fit().metrics["done"]
+
+
+def test_results_and_callbacks_hold_torch_checkpoints(torch_trainer: MakeTrainer) -> None:
+    class Kinds(Callback):
+        def __init__(self) -> None:
+            self.kinds: list[str] = []
+
+        def on_checkpoint(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+            self.kinds.append(type(checkpoint).__name__)
+
+        def on_end(self, result: Result) -> None:
+            self.kinds.append(type(result.checkpoint).__name__)
+
+    def train_func() -> None:
+        session.report({}, checkpoint=TorchCheckpoint.from_state_dict({"weight": torch.ones(1, 1)}))
+
+    kinds = Kinds()
+    result = torch_trainer(train_func, callbacks=[kinds]).fit()
+    assert kinds.kinds == ["TorchCheckpoint"] * 2
+    for each in (result, Result.from_path(result.path)):
+        assert isinstance(each.checkpoint, TorchCheckpoint) and isinstance(each.best_checkpoints[0][0], TorchCheckpoint)
+        assert each.checkpoint.get_model(torch.nn.Linear(1, 1, bias=False)).weight.item() == 1
+
+
+def test_objects_of_the_scripts_own_classes_pickle_in_workers(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import io, pickle
+            import torch
+            from lockstep import RunConfig, ScalingConfig, session
+            from lockstep.torch import TorchTrainer, prepare_model
+
+            class Net(torch.nn.Linear):
+                pass
+
+            def main():
+                model = prepare_model(Net(2, 1))
+                with model.no_sync():
+                    model(torch.ones(1, 2)).sum().backward()
+                file = io.BytesIO()
+                torch.save(model, file)
+                file.seek(0)
+                again = torch.load(file, weights_only=False)
+                session.report({{"type": type(again).__name__, "same": type(pickle.loads(pickle.dumps(model))) is Net}})
+
+            if __name__ == "__main__":
+                config = RunConfig(storage_path={str(tmp_path)!r}, verbose=0)
+                result = TorchTrainer(main, scaling_config=ScalingConfig(num_workers=1), run_config=config).fit()
+                print(result.metrics["type"], result.metrics["same"])
+            """
+        )
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["Net", "True"], done.stderr
+
+
+def test_a_function_that_names_a_module_of_a_class_of_its_own_can_be_sent(torch_fit: Fit) -> None:
+    class Model:
+        config = 3
+
+    def train_func() -> None:
+        torch.distributed.barrier()
+        session.report({"config": Model().config})  # cloudpickle takes torch.distributed.config along
+
+    assert torch_fit(train_func).metrics["config"] == 3
