@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from lockstep import Result, RunConfig, ScalingConfig
-from lockstep.torch import TorchTrainer
+from lockstep.torch import TorchTrainer, _context, prepare_data_loader
+from lockstep.torch.loader import PreparedDataLoader
+from torch.utils.data import DataLoader
 
 
 @pytest.fixture
@@ -38,3 +40,15 @@ def torch_fit(torch_trainer: Callable[..., TorchTrainer]) -> Callable[..., Resul
         return torch_trainer(*arguments, **options).fit()
 
     return run
+
+
+@pytest.fixture
+def prepare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PreparedDataLoader[Any]]:
+    """prepare_data_loader() as on `rank` of `world` workers."""
+
+    def on(rank: int, world: int, loader: DataLoader[Any], **options: Any) -> PreparedDataLoader[Any]:
+        monkeypatch.setattr(_context, "rank", lambda: rank)
+        monkeypatch.setattr(_context, "world_size", lambda: world)
+        return prepare_data_loader(loader, **options)
+
+    return on

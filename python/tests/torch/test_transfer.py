@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from lockstep.torch import _context, _transfer
-from lockstep.torch.loader import PreparedDataLoader, prepare_data_loader
+from lockstep.torch.loader import PreparedDataLoader
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -28,16 +28,6 @@ class Numbers(Dataset[int]):
     def __getitem__(self, index: int) -> int:
         self.read.append(index)
         return index
-
-
-@pytest.fixture
-def prepare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PreparedDataLoader[Any]]:
-    def on(rank: int, world: int, loader: DataLoader[Any], **options: Any) -> PreparedDataLoader[Any]:
-        monkeypatch.setattr(_context, "rank", lambda: rank)
-        monkeypatch.setattr(_context, "world_size", lambda: world)
-        return prepare_data_loader(loader, **options)
-
-    return on
 
 
 Prepare = Callable[..., PreparedDataLoader[Any]]
