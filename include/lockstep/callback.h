@@ -37,7 +37,8 @@ class Callback {
   virtual void on_attempt_started(int /*attempt*/) {}
   /// Rank 0 reported: its metrics with the autofilled keys.
   virtual void on_result(const Value& /*metrics*/) {}
-  /// All ranks made their n-th report of the attempt; by rank, null for a rank that ended without it.
+  /// All ranks made their n-th report of the attempt: metrics by rank, with the keys of the worker (`_timestamp` and so
+  /// on); null for a rank that ended without it.
   virtual void on_report(const std::vector<Value>& /*metrics*/) {}
   /// A checkpoint was committed.
   virtual void on_checkpoint(const Checkpoint&, const Value& /*metrics*/) {}

@@ -54,6 +54,8 @@ class WorkerSession:
     def checkpoint(self) -> Checkpoint | None: ...
     def meet(self, value: bytes, timeout: float) -> bytes: ...
     def finish(self, value: bytes) -> None: ...
+    def wait_for_next(self) -> tuple[WorkerSession, bytes] | None:
+        """After finish() of a kept worker: its next session and payload; None when the agent is gone."""
     def fail(self, failure: dict[str, Any]) -> None: ...
     @property
     def stopping(self) -> bool: ...
@@ -79,17 +81,32 @@ class RunOutcome:
 
 def read_run(path: str) -> RunOutcome: ...
 def can_restore(path: str) -> bool: ...
+def default_storage_path() -> str:
+    """Where runs lie unless they say otherwise: LOCKSTEP_STORAGE_PATH, or lockstep_results in the home directory."""
+
 def run(
     options: dict[str, Any],
     payload: bytes,
     callbacks: list[Any],
     resume_from: Checkpoint | None,
     handle_signals: bool,
-) -> tuple[RunOutcome, int]:
+    agent: AgentSlot | None = None,
+) -> tuple[RunOutcome, int, list[bytes]]:
     """Runs to the end, the GIL released. A failed or interrupted run is an outcome like any other.
 
-    The number is that of the signal that interrupted it, or 0.
+    The number is that of the signal that interrupted it, or 0; the list is what the functions returned, pickled, with
+    the option keep_workers. Without an agent of its own a run has the process's.
     """
+
+class AgentSlot:
+    """An agent that stays between runs, with the workers that they keep; see src/train/launch.h."""
+
+    def __init__(self) -> None: ...
+    def stop(self) -> None:
+        """Ends it with all its workers, in the middle of a run too."""
+    @property
+    def in_run(self) -> bool:
+        """Whether the calling thread is in a run on this agent."""
 
 class ReportSink:
     """A place where results go, in the format of the run's own files; see src/metrics/sink.h."""

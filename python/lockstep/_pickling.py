@@ -47,6 +47,11 @@ def dump_backend(backend: Any) -> bytes:
     return _dump(backend, "the backend's configuration", "give it plain values")
 
 
+def dump_value(value: Any) -> bytes:
+    """What a function returned."""
+    return _dump(value, "what the function returned", "return something plain, or save it in a checkpoint")
+
+
 def pack(*parts: bytes) -> bytes:
     """One string of bytes from the pickles."""
     return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
@@ -137,7 +142,7 @@ def _dump(value: Any, what: str, advice: str) -> bytes:
     except Exception as error:
         path, culprit, cause = _culprit(value, what, error, set())
         raise SerializationError(
-            f"[trainer] {path}, a {_type_name(culprit)}, cannot be sent to the workers: {cause}; {advice}"
+            f"[trainer] {path}, a {_type_name(culprit)}, cannot be sent to another process: {cause}; {advice}"
         ) from error
 
 

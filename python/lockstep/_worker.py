@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import importlib
 import mmap
 import os
 import signal
@@ -19,7 +20,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lockstep import _core, _pickling, session
-from lockstep.errors import LockstepError, StorageError
+from lockstep.errors import LockstepError, StorageError, type_name
 
 if TYPE_CHECKING:
     from lockstep.backend import BackendConfig
@@ -32,26 +33,43 @@ class _PayloadError(LockstepError):
     """The training function could not be loaded; the cause is what went wrong."""
 
 
+class WorkerReplaced(LockstepError):
+    """A run meant for a worker that was there already found a new one: the other has died meanwhile."""
+
+
+_joined: BackendConfig | None = None
+"""The backend that a worker which is kept has started, for its later runs."""
+
+
 def main(socket_fd: int, payload_fd: int, stacks_fd: int) -> NoReturn:
-    """Runs the training function and ends the process.
+    """Runs the training function and ends the process; a worker that is kept runs one after the other.
 
     The descriptors come from the agent: messages, the pickled function, a place for stacks.
     """
-    code = 1
+    code: int | None = 1
     worker = os.getpid()
     try:
         _forget_parent()
         core = _core.WorkerSession(socket_fd)
-        code = _run(core, payload_fd, stacks_fd, worker)
+        code = _run(core, worker, payload_fd, stacks_fd)
+        while code is None:
+            following = core.wait_for_next()
+            if following is None:
+                code = 0
+                break
+            core, payload = following
+            code = _run(core, worker, payload)
     except BaseException:
         # The top of the process: the agent has the exit code, the log has the rest.
         traceback.print_exc()
     finally:
         _flush()
-        os._exit(code)
+        os._exit(1 if code is None else code)
 
 
-def _run(core: _core.WorkerSession, payload_fd: int, stacks_fd: int, worker: int) -> int:
+def _run(core: _core.WorkerSession, worker: int, payload: int | bytes, stacks_fd: int = -1) -> int | None:
+    """One run: the exit code, or None when the worker is kept. A new worker gets its payload as a descriptor."""
+    global _joined
     running = True
 
     def interrupted(number: int, frame: FrameType | None) -> None:
@@ -59,23 +77,31 @@ def _run(core: _core.WorkerSession, payload_fd: int, stacks_fd: int, worker: int
         if running:
             raise KeyboardInterrupt
 
-    backend: BackendConfig | None = None
+    keep: bool = core.begin["keep"]
+    backend: BackendConfig | None = _joined
     try:
         signal.signal(signal.SIGINT, interrupted)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        _enter(core.begin, stacks_fd)
-        function, config, backend = _load(payload_fd)
-        session._session = session._Session(core)
+        if isinstance(payload, int):
+            _enter(core.begin, stacks_fd)
+            if (core.begin["extra"] or {}).get("joined"):
+                raise WorkerReplaced("a worker of the group has died since its last run")
+        function, config, own_backend = _load(_mapped(payload) if isinstance(payload, int) else payload)
+        session._session = session._Session(core, session._session)
         core.start()
-        if backend is not None:
+        if own_backend is not None:
+            backend = own_backend
             backend.on_worker_start()
-        try:
-            _pickling.call(function, config)
-        except SystemExit as error:
-            if error.code not in (None, 0):
-                raise
+        value = _call(function, config, keep)
         if os.getpid() != worker:
             return 0
+        if keep:
+            _joined = backend
+            packed = _pickling.dump_value(value)
+            _flush()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            core.finish(packed)
+            return None
         if backend is not None:
             backend.on_worker_end()
         # All that the user's code still does comes before the last message: after it the run may be over.
@@ -90,6 +116,16 @@ def _run(core: _core.WorkerSession, payload_fd: int, stacks_fd: int, worker: int
         if not core.stopping and backend is not None and backend.is_consequence(error):
             time.sleep(_CAUSE_COMES_WITHIN)  # this process is ended meanwhile, unless there is no other cause
         return _end_badly(core, error)
+
+
+def _call(function: Callable[..., Any], config: Any, keep: bool) -> Any:
+    """Runs it. ``sys.exit()`` without an error ends a script well, but one who should stay has left."""
+    try:
+        return _pickling.call(function, config)
+    except SystemExit as error:
+        if keep or error.code not in (None, 0):
+            raise
+        return None
 
 
 def _end_of_child(error: BaseException) -> int:
@@ -132,7 +168,7 @@ def describe(error: BaseException) -> dict[str, Any]:
         kind, name, message = "exit", "", f"the training function called sys.exit({error.code!r})"
     else:
         kind = "storage" if isinstance(error, StorageError) else "exception"
-        name = _type_name(type(error))
+        name = type_name(type(error))
     first_line, *more = message.strip().splitlines() or [""]
     return {
         "kind": kind,
@@ -156,6 +192,8 @@ def _enter(begin: Mapping[str, Any], stacks_fd: int) -> None:
     sys.argv[:] = begin["argv"]
     sys.path_importer_cache.clear()
     _set_blas_threads()
+    if os.environ.get("LOCKSTEP_AS_RAY"):
+        importlib.import_module("lockstep.as_ray")
 
 
 def _stream(fd: int) -> TextIOWrapper:
@@ -170,10 +208,14 @@ def _set_environment(wanted: Mapping[str, str]) -> None:
             os.environ[name] = value
 
 
-def _load(payload_fd: int) -> tuple[Callable[..., Any], Any, BackendConfig | None]:
+def _mapped(payload_fd: int) -> mmap.mmap:
     # Private: a sealed memory file cannot be mapped shared on older kernels.
     payload = mmap.mmap(payload_fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
     os.close(payload_fd)
+    return payload
+
+
+def _load(payload: bytes | mmap.mmap) -> tuple[Callable[..., Any], Any, BackendConfig | None]:
     try:
         loaded = _pickling.load(memoryview(payload))
         _fill_main(loaded[0])
@@ -185,16 +227,21 @@ def _load(payload_fd: int) -> tuple[Callable[..., Any], Any, BackendConfig | Non
         raise _PayloadError(f"the training function cannot be loaded on the worker: {error}; {advice}") from error
 
 
+_main: ModuleType | None = None
+"""What stands for the user's script."""
+
+
 def _fill_main(function: Callable[..., Any]) -> None:
     """Makes what the user's script defines, and the function uses, importable from ``__main__``, as it is there.
 
     Otherwise torch.save() or multiprocessing could not pickle objects of the script's classes.
     """
-    main = ModuleType("__main__")
+    global _main
+    if _main is None:
+        _main = sys.modules["__main__"] = ModuleType("__main__")
     for name, value in getattr(function, "__globals__", {}).items():
         if getattr(value, "__module__", None) == "__main__":
-            setattr(main, name, value)
-    sys.modules["__main__"] = main
+            setattr(_main, name, value)
 
 
 def _forget_parent() -> None:
@@ -247,8 +294,3 @@ def _users_frames(frames: TracebackType | None) -> TracebackType | None:
     while found is not None and found.tb_frame.f_code.co_filename in (__file__, _pickling.__file__):
         found = found.tb_next
     return found or frames
-
-
-def _type_name(kind: type) -> str:
-    local = kind.__module__ in ("builtins", "__main__")
-    return kind.__qualname__ if local else f"{kind.__module__}.{kind.__qualname__}"

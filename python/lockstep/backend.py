@@ -14,11 +14,21 @@ A configuration is pickled with the training function; its hooks run in every wo
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 __all__ = ["BackendConfig"]
 
 
 class BackendConfig:
     """Override what you need: every body is empty."""
+
+    preload: ClassVar[tuple[str, ...]] = ()
+    """Modules that workers find imported, because importing them takes long; "?" marks those that may be missing."""
+
+    @property
+    def backend_cls(self) -> type[Any] | None:
+        """A ``lockstep.sgd.Backend`` whose hooks run where the trainer was made, beside those here; None: none."""
+        return None
 
     def validate(self) -> None:
         """Raises ConfigError when a field is wrong. Called where the trainer is made, before anything starts."""

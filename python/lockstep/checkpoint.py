@@ -81,6 +81,16 @@ class Checkpoint:
         One that a run committed has ``_timestamp``, ``_preprocessor`` and ``_current_checkpoint_id`` added. Unpickles
         ``objects.pkl`` where there is one: call it only on checkpoints that you trust.
         """
+        data = self._saved()
+        metadata = None if self._data is not None else self._as_handle().metadata()
+        if metadata is not None:
+            data["_timestamp"] = int(metadata.get("created") or 0)
+            data["_preprocessor"] = None
+            data["_current_checkpoint_id"] = metadata.get("seq")
+        return data
+
+    def _saved(self) -> dict[Any, Any]:
+        """The dict as it was saved, nothing added."""
         if self._data is not None:
             return dict(self._data)
         handle = self._as_handle()
@@ -94,11 +104,6 @@ class Checkpoint:
         data = _encoding.decode(handle.read("data.json"), handle.tensors, lambda: handle.read("objects.pkl"))
         if not isinstance(data, dict):
             raise ConfigError(f"[checkpoint] {self!r} holds a {type(data).__name__}, not a dict")
-        metadata = handle.metadata()
-        if metadata is not None:
-            data["_timestamp"] = int(metadata.get("created") or 0)
-            data["_preprocessor"] = None
-            data["_current_checkpoint_id"] = metadata.get("seq")
         return data
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,7 @@ from lockstep.errors import (
     ConfigError,
     Failure,
     LockstepError,
-    TrainingFailedError,
-    cause_of,
+    failed_error,
     failure_message,
     last_attempt,
 )
@@ -199,8 +198,14 @@ class Result:
         config: dict[str, Any] | None = None,
         trainer: str | None = None,
         checkpoint_type: type[Checkpoint] | None = None,
+        function: Callable[..., Any] | None = None,
+        where: str = "fit",
     ) -> Result:
-        """From what the core returns; a failed run's ``error`` is made here."""
+        """From what the core returns; a failed run's ``error`` is made here.
+
+        `function` is the training function, where there is one: it may reach the class that it raised. `where` is what
+        the user called; only what ``fit()`` ran can be restored.
+        """
         checkpoint_type = checkpoint_type or _checkpoint_type_of(outcome.trainer)
         result = cls(
             path=outcome.path,
@@ -214,10 +219,10 @@ class Result:
             config=config,
         )
         if result.state == "failed":
-            message = failure_message(result.failures, str(result.path), trainer or outcome.trainer, outcome.error)
-            last = last_attempt(result.failures)
-            result.error = TrainingFailedError(message, result, last)
-            result.error.__cause__ = cause_of(last[0]) if last else None
+            path = str(result.path) if where == "fit" else ""
+            trainer = trainer or outcome.trainer
+            message = failure_message(result.failures, path, trainer, outcome.error, where=where)
+            result.error = failed_error(message, result, last_attempt(result.failures), function)
         return result
 
 

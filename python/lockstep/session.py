@@ -31,7 +31,7 @@ MEETING_TIMEOUT = 1800.0
 class _Session:
     """The worker's end of the run, with what never changes at hand."""
 
-    def __init__(self, core: _core.WorkerSession) -> None:
+    def __init__(self, core: _core.WorkerSession, before: _Session | None = None) -> None:
         begin = core.begin
         self.core = core
         self.rank: int = begin["rank"]
@@ -45,9 +45,9 @@ class _Session:
         self.trial_id: str = begin["trial_id"]
         self.run_dir: str = begin["run_dir"]
         self.keeps_checkpoints: bool = self.rank == 0 or begin["keep_all_ranks"]
-        self.unwraps_models: bool = False
+        self.unwraps_models: bool = before is not None and before.unwraps_models
         """Whether checkpoints hold models without DistributedDataParallel around them."""
-        self.checkpoint_type: type[Checkpoint] = Checkpoint
+        self.checkpoint_type: type[Checkpoint] = Checkpoint if before is None else before.checkpoint_type
         """What get_checkpoint() gives."""
         self._dropped: _core.Checkpoint | None = None
 

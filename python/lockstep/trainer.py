@@ -43,7 +43,7 @@ class DataParallelTrainer:
     """
 
     _preload: ClassVar[tuple[str, ...]] = ("cloudpickle", "numpy?")
-    """Modules that workers find imported; "?" marks those that may be missing. For subclasses to extend."""
+    """Modules that workers find imported, beside their backend's; "?" marks those that may be missing."""
     _checkpoint_type: ClassVar[type[Checkpoint]] = Checkpoint
     """What results hold."""
 
@@ -78,7 +78,7 @@ class DataParallelTrainer:
         payload = self._payload()
         adapters = [CallbackAdapter(callback, self._checkpoint_type) for callback in self.run_config.callbacks or ()]
         resume_from = None if self.resume_from_checkpoint is None else self.resume_from_checkpoint._as_handle()
-        outcome, interrupt = _core.run(self._options(payload), payload, adapters, resume_from, _may_handle_signals())
+        outcome, interrupt, _ = _core.run(self._options(payload), payload, adapters, resume_from, may_handle_signals())
         return self._conclude(outcome, interrupt, adapters)
 
     @classmethod
@@ -191,6 +191,7 @@ class DataParallelTrainer:
     def _options(self, payload: bytes) -> dict[str, Any]:
         run = self.run_config.to_options()
         config: Any = plain(self.train_loop_config or {})
+        backend = self.backend_config or self._default_backend()
         if self._restored is not None:
             run["storage_path"], run["name"] = os.path.split(self._restored)
             if self.train_loop_config is None:
@@ -201,16 +202,19 @@ class DataParallelTrainer:
             "metadata": plain(self.metadata or {}),
             "scaling": self.scaling_config.to_options(),
             "run": run,
-            "argv": _fork_server_command(self._preload),
-            "env": {name: value for name, value in os.environ.items() if _is_text(name) and _is_text(value)},
-            "cwd": os.getcwd(),
-            "python_path": [os.path.abspath(entry) for entry in sys.path],
+            **process_options(self._preload + (backend.preload if backend is not None else ())),
             "restore": self._restored is not None,
             "function_pkl": payload,
         }
 
     def _conclude(self, outcome: _core.RunOutcome, interrupt: int, adapters: list[CallbackAdapter]) -> Result:
-        result = Result._from_outcome(outcome, self.train_loop_config, type(self).__name__, self._checkpoint_type)
+        result = Result._from_outcome(
+            outcome,
+            self.train_loop_config,
+            type(self).__name__,
+            self._checkpoint_type,
+            function=self.train_loop_per_worker,
+        )
         if result.error is not None:
             raised = next((adapter.raised for adapter in adapters if adapter.raised is not None), None)
             raise result.error from raised or result.error.__cause__
@@ -219,6 +223,16 @@ class DataParallelTrainer:
             name = signal.Signals(interrupt).name if interrupt else "a signal"
             raise TrainingInterrupted(f"[fit] the run was interrupted by {name}; {advice}", result, interrupt)
         return result
+
+
+def process_options(modules: tuple[str, ...]) -> dict[str, Any]:
+    """How workers come into being, with these modules imported: as this process is now."""
+    return {
+        "argv": _fork_server_command(modules),
+        "env": {name: value for name, value in os.environ.items() if _is_text(name) and _is_text(value)},
+        "cwd": os.getcwd(),
+        "python_path": [os.path.abspath(entry) for entry in sys.path],
+    }
 
 
 def _check(name: str, value: object, kind: type | tuple[type, ...], rule: str) -> None:
@@ -240,7 +254,7 @@ def _fork_server_command(modules: tuple[str, ...]) -> list[str]:
     return [sys.executable, *flags, *safe, "-m", "lockstep._fork_server", *modules]
 
 
-def _may_handle_signals() -> bool:
+def may_handle_signals() -> bool:
     """Signal handlers belong to the main thread; one that ignores Ctrl-C does so on purpose."""
     on_main = threading.current_thread() is threading.main_thread()
     return on_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

@@ -68,6 +68,17 @@ void bind_session(py::module_& module) {
              const py::gil_scoped_release unlocked;
              session.finish(std::move(bytes));
            })
+      .def("wait_for_next",
+           [](WorkerSession& session) -> py::object {
+             std::optional<WorkerSession::Next> next;
+             {
+               const py::gil_scoped_release unlocked;
+               next = session.wait_for_next();
+             }
+             if (!next) return py::none();
+             return py::make_tuple(std::unique_ptr<WorkerSession, py::nodelete>(next->session.release()),
+                                   to_python_bytes(next->payload));
+           })
       .def("fail",
            [](WorkerSession& session, const py::dict& failure) {
              Value plain = to_value(failure, "failure");

@@ -6,6 +6,7 @@
 #include "bindings.h"
 #include "convert.h"
 #include "engine/local/local_engine.h"
+#include "store/run_directory.h"
 #include "sys/node.h"
 #include "train/launch.h"
 
@@ -135,7 +136,10 @@ driver::RunPlan plan_of(const py::dict& options, const py::bytes& payload) {
   plan.metadata = to_value(options["metadata"], "metadata");
   plan.restore = py::cast<bool>(options["restore"]);
   plan.payload = to_bytes(payload);
-  plan.function_pkl = plan.payload;
+  plan.keep_workers = optional_of<bool>(options, "keep_workers").value_or(false);
+  plan.record = optional_of<bool>(options, "record").value_or(true);
+  if (options.contains("extra")) plan.extra = to_value(options["extra"], "extra");
+  if (plan.record && !plan.keep_workers) plan.function_pkl = plan.payload;
   return plan;
 }
 
@@ -163,23 +167,42 @@ void bind_trainer(py::module_& module) {
   module.def("can_restore", [](const std::string& path) { return train::can_restore(path); });
   module.def("check_run_name", [](const std::string& name) { check_run_name(name); });
   module.def("node_resources", &sys::node_resources);
-  module.def("run", [](const py::dict& options, const py::bytes& payload, const py::list& callbacks,
-                       const py::object& resume_from, bool handle_signals) {
-    driver::RunPlan plan = plan_of(options, payload);
-    plan.handle_signals = handle_signals;
-    if (!resume_from.is_none()) plan.options.resume_from = py::cast<Checkpoint>(resume_from);
-    std::vector<std::unique_ptr<PythonCallback>> hooks;
-    for (const py::handle callback : callbacks) {
-      hooks.push_back(std::make_unique<PythonCallback>(py::reinterpret_borrow<py::object>(callback)));
-      plan.options.run.callbacks.push_back(hooks.back().get());
-    }
-    driver::RunOutcome outcome;
-    {
+  module.def("default_storage_path", [] { return store::default_storage_path().string(); });
+  // Destroyed without the GIL: the agent may take a moment to end.
+  struct WithoutGil {
+    void operator()(train::AgentSlot* agent) const {
       const py::gil_scoped_release unlocked;
-      outcome = train::launch(std::move(plan));
+      delete agent;
     }
-    return py::make_tuple(std::move(outcome.result), outcome.signal);
-  });
+  };
+  py::class_<train::AgentSlot, std::unique_ptr<train::AgentSlot, WithoutGil>>(module, "AgentSlot")
+      .def(py::init<>())
+      .def("stop", &train::AgentSlot::stop, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("in_run", &train::AgentSlot::in_run);
+
+  module.def(
+      "run",
+      [](const py::dict& options, const py::bytes& payload, const py::list& callbacks, const py::object& resume_from,
+         bool handle_signals, train::AgentSlot* agent) {
+        driver::RunPlan plan = plan_of(options, payload);
+        plan.handle_signals = handle_signals;
+        if (!resume_from.is_none()) plan.options.resume_from = py::cast<Checkpoint>(resume_from);
+        std::vector<std::unique_ptr<PythonCallback>> hooks;
+        for (const py::handle callback : callbacks) {
+          hooks.push_back(std::make_unique<PythonCallback>(py::reinterpret_borrow<py::object>(callback)));
+          plan.options.run.callbacks.push_back(hooks.back().get());
+        }
+        driver::RunOutcome outcome;
+        {
+          const py::gil_scoped_release unlocked;
+          outcome = train::launch(std::move(plan), agent);
+        }
+        py::list values;
+        for (const Bytes& value : outcome.values) values.append(to_python_bytes(value));
+        return py::make_tuple(std::move(outcome.result), outcome.signal, values);
+      },
+      py::arg("options"), py::arg("payload"), py::arg("callbacks"), py::arg("resume_from"), py::arg("handle_signals"),
+      py::arg("agent") = nullptr);
 }
 
 }  // namespace lockstep::python

@@ -82,18 +82,22 @@ void Agent::run() {
 
 void Agent::fail(const std::string& message) { driver_->send(wire::AgentFailed{message}); }
 
-Attempt* Agent::running(int attempt) { return attempt_ && attempt_->number() == attempt ? attempt_.get() : nullptr; }
+bool Agent::running() const { return attempt_ && !attempt_->kept(); }
+
+Attempt* Agent::running(int attempt) { return running() && attempt_->number() == attempt ? attempt_.get() : nullptr; }
 
 // ---------------------------------------------------------------- the driver says
 
 void Agent::on(wire::Configure& message) {
-  if (attempt_) return fail("[agent] it was configured while attempt " + std::to_string(attempt_->number()) + " runs");
+  if (running()) return fail("[agent] it was configured while attempt " + std::to_string(attempt_->number()) + " runs");
   const bool same =
       configured_ && equal(configure_, message) && (!message.fork_server || (server_ && !server_->dead()));
   if (!same) {
     configure_ = std::move(message);
     configured_ = true;
+    if (attempt_) attempt_->stop(false, {});  // the kept workers of the old server
     server_.reset();
+    if (attempt_) attempt_->server_died();
     if (configure_.fork_server) start_server();
   }
   if (configure_.fork_server && !server_) return;
@@ -103,12 +107,19 @@ void Agent::on(wire::Configure& message) {
 
 void Agent::on(wire::StartAttempt& message) {
   if (!configured_) return fail("[agent] an attempt was started before Configure");
-  if (attempt_) return fail("[agent] attempt " + std::to_string(attempt_->number()) + " has not ended");
+  if (running() || next_) return fail("[agent] attempt " + std::to_string(attempt_->number()) + " has not ended");
   if (message.workers.empty()) {
     driver_->send(wire::AttemptEnded{message.attempt});
     return;
   }
-  attempt_ = std::make_unique<Attempt>(loop_, *driver_, std::move(message), [this] {
+  if (attempt_ && attempt_->fits(message)) return attempt_->start_again(std::move(message));
+  if (!attempt_) return make_attempt(std::move(message));
+  next_ = std::move(message);
+  attempt_->stop(false, {});
+}
+
+void Agent::make_attempt(wire::StartAttempt start) {
+  attempt_ = std::make_unique<Attempt>(loop_, *driver_, std::move(start), [this] {
     sweeping_ = true;
     sweep();
   });
@@ -120,6 +131,11 @@ void Agent::on(wire::StartAttempt& message) {
 }
 
 void Agent::on(wire::StopAttempt& message) {
+  if (next_ && next_->attempt == message.attempt) {
+    next_.reset();
+    driver_->send(wire::AttemptEnded{message.attempt});
+    return;
+  }
   Attempt* attempt = running(message.attempt);
   if (attempt == nullptr) return;
   attempt->stop(message.interrupt, Seconds(message.grace));
@@ -127,6 +143,15 @@ void Agent::on(wire::StopAttempt& message) {
     attempt_waits_ = false;
     attempt->abandon_unborn();
   }
+}
+
+void Agent::on(wire::KeepWorkers& message) {
+  Attempt* attempt = running(message.attempt);
+  if (attempt == nullptr) return;
+  if (attempt->keep())
+    driver_->send(wire::AttemptEnded{message.attempt});
+  else
+    attempt->stop(false, {});
 }
 
 void Agent::on(wire::DumpStacks& message) {
@@ -215,8 +240,9 @@ void Agent::sweep() {
   const auto left = sys::descendants(::getpid(), mine);
   if (left.empty()) {
     sweeping_ = false;
-    driver_->send(wire::AttemptEnded{attempt_->number()});
+    if (running()) driver_->send(wire::AttemptEnded{attempt_->number()});
     attempt_.reset();
+    if (auto next = std::exchange(next_, std::nullopt)) make_attempt(std::move(*next));
     return;
   }
   for (const int pid : left) ::kill(pid, SIGKILL);

@@ -14,7 +14,7 @@ namespace lockstep::agent {
 
 /// One node: does what the driver at the other end of a socket says (src/wire/messages.h), and is gone, with everything
 /// it started, when the driver is. One attempt at a time; one warm fork server, kept as long as Configure stays the
-/// same.
+/// same, and with it the workers that KeepWorkers kept.
 class Agent {
  public:
   struct Options {
@@ -31,6 +31,7 @@ class Agent {
   void on(wire::Configure& message);
   void on(wire::StartAttempt& message);
   void on(wire::StopAttempt& message);
+  void on(wire::KeepWorkers& message);
   void on(wire::DumpStacks& message);
   void on(wire::ToWorker& message);
   void on(wire::Shutdown& message);
@@ -38,12 +39,14 @@ class Agent {
   void start_server();
   void server_ready();
   void server_died(const std::string& why);
+  void make_attempt(wire::StartAttempt start);
   void begin_attempt();
   void fail(const std::string& message);
   void child_ended();
   /// Ends the attempt when none of its processes is left, else kills what is.
   void sweep();
   std::vector<int> not_orphans() const;
+  bool running() const;
   Attempt* running(int attempt);
 
   Loop loop_;
@@ -54,9 +57,10 @@ class Agent {
   bool configured_ = false;
   bool ready_is_due_ = false;  ///< a Configure waits for its answer
   std::unique_ptr<ForkServer> server_;
-  std::unique_ptr<Attempt> attempt_;
-  bool attempt_waits_ = false;  ///< for the fork server
-  bool sweeping_ = false;       ///< the attempt's workers are gone, their children perhaps not
+  std::unique_ptr<Attempt> attempt_;        ///< the one that runs, or the workers that are kept
+  std::optional<wire::StartAttempt> next_;  ///< waits for kept workers, which do not fit it, to be gone
+  bool attempt_waits_ = false;              ///< for the fork server
+  bool sweeping_ = false;                   ///< the attempt's workers are gone, their children perhaps not
 };
 
 }  // namespace lockstep::agent

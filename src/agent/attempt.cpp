@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 
 #include "sys/sockets.h"
@@ -65,6 +66,34 @@ void Attempt::start(const wire::Configure& configure) {
                    {socket.get(), 3}, {payload_.get(), 4}, {stacks.get(), 5}};
     workers_[i]->started(sys::spawn(options));
   }
+}
+
+bool Attempt::keep() {
+  if (stopped_ ||
+      !std::ranges::all_of(workers_, &Worker::alive, [](const auto& each) -> const Worker& { return *each; }))
+    return false;
+  for (const auto& worker : workers_) worker->keep();
+  kept_ = true;
+  return true;
+}
+
+bool Attempt::fits(const wire::StartAttempt& start) const {
+  return kept_ && std::ranges::equal(workers_, start.workers, [](const auto& worker, const auto& spec) {
+           return worker->alive() && worker->rank() == spec.rank;
+         });
+}
+
+void Attempt::start_again(wire::StartAttempt start) {
+  start_ = std::move(start);
+  kept_ = false;
+  memory_kills_before_ = memory_kills_.count();
+  const Bytes payload = wire::encode(wire::Payload{std::move(start_.payload)});
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const std::array messages{wire::encode_value(start_.workers[i].begin), payload};
+    workers_[i]->begin(start_.attempt, messages);
+  }
+  start_.payload = {};
+  start_.workers = {};
 }
 
 Worker* Attempt::find(int rank) {
@@ -134,7 +163,8 @@ std::vector<int> Attempt::pids() const {
 void Attempt::gone(Worker& worker) {
   const auto status = worker.status();
   const bool memory = killed_for_memory(status, worker.killed(), memory_kills_before_, memory_kills_.count());
-  driver_.send(wire::WorkerExited{start_.attempt, worker.rank(), status.code, status.signal, memory, stopped_});
+  if (!kept_)
+    driver_.send(wire::WorkerExited{start_.attempt, worker.rank(), status.code, status.signal, memory, stopped_});
   if (std::ranges::all_of(workers_, &Worker::gone, [](const auto& each) -> const Worker& { return *each; }))
     loop_.post(ended_);
 }

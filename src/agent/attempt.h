@@ -14,7 +14,7 @@
 
 namespace lockstep::agent {
 
-/// The workers of one attempt on this node.
+/// The workers of one attempt on this node; when they are kept, of the next one too.
 class Attempt {
  public:
   /// `ended` is called once, from the loop, when every worker is gone.
@@ -25,6 +25,14 @@ class Attempt {
   void start(ForkServer& server);
   /// Executes the program once per worker. Throws EngineError; workers may run then, and stop() is due.
   void start(const wire::Configure& configure);
+
+  /// The functions are over and the workers stay. Whether they do: one that is gone cannot.
+  bool keep();
+  bool kept() const { return kept_; }
+  /// Whether these kept workers can be those of `start`: the same ranks, all alive.
+  bool fits(const wire::StartAttempt& start) const;
+  /// The kept workers begin a new attempt.
+  void start_again(wire::StartAttempt start);
 
   // What the fork server tells.
   void started(int rank, sys::Process process);
@@ -56,6 +64,7 @@ class Attempt {
   Timer grace_;
   bool stopped_ = false;  ///< by StopAttempt
   bool killing_ = false;
+  bool kept_ = false;  ///< no attempt runs; the driver hears nothing
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t kMessageRead = std::size_t{256} << 10;
 constexpr std::size_t kLogRead = std::size_t{64} << 10;
 constexpr std::size_t kMaxStacks = std::size_t{1} << 20;
+/// A pipe and a socket hold little more than this; what goes on being written must not keep us.
+constexpr int kMostReads = 64;
 /// Stacks that do not end with a zero byte are taken to be whole after so long a silence.
 constexpr Seconds kStacksQuiet{0.2};
 
@@ -124,7 +126,23 @@ bool Worker::read_log() {
 }
 
 void Worker::pause(bool paused) {
+  if (kept_ && !paused) return;
   for (Watch* watch : {&socket_watch_, &log_watch_}) paused ? watch->pause() : watch->resume();
+}
+
+void Worker::keep() {
+  // It flushed its streams before its last message; what its threads go on writing waits in the pipe.
+  for (int i = 0; i < kMostReads && read_log();) ++i;
+  kept_ = true;
+  pause(true);
+}
+
+void Worker::begin(int attempt, std::span<const Bytes> messages) {
+  attempt_ = attempt;
+  kept_ = false;
+  if (!driver_.full()) pause(false);
+  driver_.send(wire::WorkerStarted{attempt_, rank_, process_.pid});
+  for (const Bytes& message : messages) send(message);
 }
 
 // ---------------------------------------------------------------- what it is told
@@ -210,10 +228,8 @@ void Worker::process_ended() {
   process_watch_.pause();
   finish_stacks("It ended before it could tell its stacks.\n");
   ended_ = true;
-  // A pipe and a socket hold little more than this; what a child of the worker goes on writing must not keep us here.
-  constexpr int kMostReads = 64;
-  for (int i = 0; i < kMostReads && read_messages();) ++i;
-  for (int i = 0; i < kMostReads && read_log();) ++i;
+  for (int i = 0; !kept_ && i < kMostReads && read_messages();) ++i;
+  for (int i = 0; !kept_ && i < kMostReads && read_log();) ++i;
   if (!status_) status_ = sys::take_exit(process_.pidfd.get(), false);
   if (!status_ && parent_died_) status_ = sys::ExitStatus{0, SIGKILL};
   tell();

@@ -30,6 +30,10 @@ class Worker {
   Ends open(const Bytes& first);
   /// The process exists.
   void started(sys::Process process);
+  /// It stays when its function is over: relays what it printed, then nothing more until it begins anew.
+  void keep();
+  /// It begins a new attempt with these messages.
+  void begin(int attempt, std::span<const Bytes> messages);
   /// Its parent tells how it ended (or died itself: nothing).
   void parent_says(std::optional<sys::ExitStatus> status);
   /// There never was a process.
@@ -65,7 +69,7 @@ class Worker {
 
   Loop& loop_;
   DriverLink& driver_;
-  const int attempt_;
+  int attempt_;
   const int rank_;
   std::function<void(Worker&)> gone_;
 
@@ -86,6 +90,7 @@ class Worker {
   bool ended_ = false;  ///< the process has ended; its status may be on its way
   bool parent_died_ = false;
   bool told_ = false;
+  bool kept_ = false;
   std::optional<sys::ExitStatus> status_;
 };
 

@@ -18,6 +18,10 @@ constexpr std::size_t kLongestCrash = 64 << 10;
 RankLogs::RankLogs(const std::filesystem::path& directory, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     Log log;
+    if (directory.empty()) {
+      logs_.push_back(std::move(log));
+      continue;
+    }
     log.path = directory / ("rank_" + std::to_string(rank) + ".log");
     log.file = sys::Descriptor(::open(log.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     if (!log.file) throw StorageError("[logs] cannot open " + log.path.string() + ": " + strerror(errno));
@@ -35,7 +39,7 @@ void RankLogs::begin_attempt() {
 
 void RankLogs::append(int rank, std::string_view text) {
   Log& log = logs_.at(static_cast<std::size_t>(rank));
-  for (std::string_view left = text; !left.empty();) {
+  for (std::string_view left = log.file ? text : ""; !left.empty();) {
     const ssize_t written = ::write(log.file.get(), left.data(), left.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw StorageError("[logs] cannot write " + log.path.string() + ": " + strerror(errno));

@@ -14,7 +14,7 @@ namespace lockstep::driver {
 /// Throws StorageError when the disk refuses.
 class RankLogs {
  public:
-  /// Opens (appends to) the files of all ranks below `directory`, which exists.
+  /// Opens (appends to) the files of all ranks below `directory`, which exists; an empty one: no files.
   RankLogs(const std::filesystem::path& directory, int ranks);
 
   /// Last lines are those of the attempt; the files go on.

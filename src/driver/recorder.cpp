@@ -15,8 +15,10 @@ constexpr std::size_t kMostPending = 1'000;
 
 Recorder::Recorder(const RunPlan& plan, metrics::RunConstants constants, Console& console)
     : callbacks_(plan.options.run.callbacks),
+      detailed_(constants.detailed),
       autofill_(std::move(constants)),
-      sinks_(metrics::default_sinks(plan.directory())),
+      sinks_(plan.record ? metrics::default_sinks(plan.directory())
+                         : std::vector<std::unique_ptr<metrics::ReportSink>>{}),
       console_(console),
       config_(plan.options.config) {
   all_ranks_wanted_ = std::ranges::any_of(callbacks_, &Callback::wants_all_ranks);
@@ -41,16 +43,18 @@ void Recorder::begin_attempt(int world_size, metrics::Progress from) {
   autofill_.begin_attempt(now(), from);
   metrics_.clear();
   rows_ = ReportRows(static_cast<std::size_t>(world_size));
+  workers_.assign(static_cast<std::size_t>(world_size), metrics::WorkerKeys(detailed_));
 }
 
-void Recorder::function_started(metrics::RankZero rank_zero) {
-  autofill_.function_started(std::move(rank_zero), now());
+void Recorder::function_started(int rank, const metrics::Place& place) {
+  if (rank == 0) autofill_.function_started(place, now());
+  workers_.at(static_cast<std::size_t>(rank)).set_place(place);
 }
 
 void Recorder::deliver(int rank, const std::vector<wire::Report>& reports) {
   for (const wire::Report& report : reports) {
     const bool is_result = !report.metrics.empty();
-    if (is_result && all_ranks_wanted_) rows_.add(rank, report.metrics);
+    if (is_result && all_ranks_wanted_) rows_.add(rank, report);
     if (is_result && rank == 0) record(report);
     if (report.has_checkpoint && rank == 0) remember_metrics(report.index);
     if (is_result && rank == 0 && !callbacks_.empty())
@@ -74,10 +78,18 @@ void Recorder::remember_metrics(int report) {
 }
 
 void Recorder::release_rows() {
-  while (const auto row = rows_.next())
+  while (const auto reports = rows_.next()) {
+    std::vector<Value> row(reports->size());
+    for (std::size_t rank = 0; rank < row.size(); ++rank) {
+      const auto& report = (*reports)[rank];
+      if (!report) continue;
+      row[rank] = wire::decode_value(report->metrics);
+      workers_.at(rank).fill(row[rank], {report->timestamp, report->time_this_iter});
+    }
     call("on_report", [&](Callback& callback) {
-      if (callback.wants_all_ranks()) callback.on_report(*row);
+      if (callback.wants_all_ranks()) callback.on_report(row);
     });
+  }
 }
 
 void Recorder::finished(int rank) {

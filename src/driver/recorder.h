@@ -31,7 +31,7 @@ class Recorder {
   /// Opens the files, calls on_start.
   void start(const RunInfo& info, metrics::Progress from);
   void begin_attempt(int world_size, metrics::Progress from);
-  void function_started(metrics::RankZero rank_zero);
+  void function_started(int rank, const metrics::Place& place);
   /// One rank's reports, in order. Throws StorageError or CallbackError.
   void deliver(int rank, const std::vector<wire::Report>& reports);
   /// A rank's function is over: others no longer wait for its reports.
@@ -74,6 +74,7 @@ class Recorder {
 
   std::vector<Callback*> callbacks_;
   bool all_ranks_wanted_ = false;
+  bool detailed_;
   metrics::Autofill autofill_;
   std::vector<std::unique_ptr<metrics::ReportSink>> sinks_;
   Console& console_;
@@ -81,6 +82,7 @@ class Recorder {
   Value config_;
   std::map<int, Value> metrics_;  ///< by report, of those with a checkpoint not committed yet
   ReportRows rows_;
+  std::vector<metrics::WorkerKeys> workers_;  ///< by rank
   std::optional<Instant> flush_due_;
 };
 

@@ -2,23 +2,21 @@
 
 #include <algorithm>
 
-#include "wire/codec.h"
-
 namespace lockstep::driver {
 namespace {
 
-std::size_t cost_of(const Bytes& metrics) { return metrics.size() + sizeof metrics; }
+std::size_t cost_of(const wire::Report& report) { return report.metrics.size() + sizeof report; }
 
 }  // namespace
 
-void ReportRows::add(int rank, Bytes metrics) {
+void ReportRows::add(int rank, wire::Report report) {
   Rank& r = ranks_.at(static_cast<std::size_t>(rank));
   if (r.to_drop > 0) {
     --r.to_drop;
     return;
   }
-  bytes_ += cost_of(metrics);
-  r.waiting.push_back(std::move(metrics));
+  bytes_ += cost_of(report);
+  r.waiting.push_back(std::move(report));
 }
 
 void ReportRows::finish(int rank) { ranks_.at(static_cast<std::size_t>(rank)).finished = true; }
@@ -29,17 +27,17 @@ bool ReportRows::is_due() const {
          std::ranges::all_of(ranks_, [](const Rank& r) { return r.finished || !r.waiting.empty(); });
 }
 
-std::optional<std::vector<Value>> ReportRows::next() {
+std::optional<std::vector<std::optional<wire::Report>>> ReportRows::next() {
   if (!is_due()) return std::nullopt;
-  std::vector<Value> row;
+  std::vector<std::optional<wire::Report>> row;
   for (Rank& r : ranks_) {
     if (r.waiting.empty()) {
-      row.emplace_back(nullptr);
+      row.emplace_back();
       if (!r.finished) ++r.to_drop;
       continue;
     }
     bytes_ -= cost_of(r.waiting.front());
-    row.push_back(wire::decode_value(r.waiting.front()));
+    row.emplace_back(std::move(r.waiting.front()));
     r.waiting.pop_front();
   }
   return row;

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <lockstep/value.h>
-
 #include <cstddef>
 #include <deque>
 #include <optional>
@@ -22,16 +20,15 @@ class ReportRows {
   explicit ReportRows(std::size_t ranks = 0, std::size_t most_bytes = kMostBytes)
       : ranks_(ranks), most_bytes_(most_bytes) {}
 
-  /// `metrics` as on the wire.
-  void add(int rank, Bytes metrics);
+  void add(int rank, wire::Report report);
   /// The rank makes no further report.
   void finish(int rank);
-  /// The next row that is complete: metrics by rank, null for a rank that ended without that report.
-  std::optional<std::vector<Value>> next();
+  /// The next row that is complete: by rank, nothing for a rank that ended without that report.
+  std::optional<std::vector<std::optional<wire::Report>>> next();
 
  private:
   struct Rank {
-    std::deque<Bytes> waiting;
+    std::deque<wire::Report> waiting;
     std::size_t to_drop = 0;  ///< reports still to come whose rows are gone
     bool finished = false;
   };

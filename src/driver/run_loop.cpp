@@ -92,6 +92,7 @@ class RunLoop {
         directory_(plan.directory(), sys::files()),
         keeper_(directory_, plan.options.run.checkpoint, [this](const std::string& text) { console_.warning(text); }) {
     state_.policy = policy_of(plan.options);
+    state_.policy.keep_workers = plan.keep_workers;
   }
 
   RunOutcome run() {
@@ -116,8 +117,8 @@ class RunLoop {
       record_ = RunRecord::from_value(directory_.read_run_json());
       keeper_.load();
     } else {
-      directory_.create();
-      directory_.lock();
+      if (plan_.record) directory_.create();
+      if (plan_.record) directory_.lock();
       record_.name = plan_.options.run.name;
       record_.created = unix_seconds(wall_now());
       record_.trial_id = random_hex(5) + "_00000";
@@ -135,17 +136,23 @@ class RunLoop {
     time_before_ = record_.time_total_s;
     keeper_.set_next_seq(record_.next_seq);
     // run.json comes last: with it the directory is a run that can be restored.
-    directory_.write_file("params.json", to_pretty_json(plan_.options.config));
-    if (!plan_.function_pkl.empty()) directory_.write_file("function.pkl", plan_.function_pkl);
+    if (plan_.record) directory_.write_file("params.json", to_pretty_json(plan_.options.config));
+    if (plan_.record && !plan_.function_pkl.empty()) directory_.write_file("function.pkl", plan_.function_pkl);
     save_record();
 
     metrics::RunConstants constants{record_.trial_id, record_.experiment_id, "0", plan_.options.config,
                                     metrics::detailed_metrics_wanted()};
     recorder_.emplace(plan_, std::move(constants), console_);
-    logs_.emplace(directory_.logs(), plan_.options.scaling.num_workers);
-    console_.line("lockstep: run " + in_quotes(record_.name) + " in " + directory_.path().string());
-    for (const auto& note : plan_.notes) console_.line("lockstep: " + note);
+    logs_.emplace(plan_.record ? directory_.logs() : "", plan_.options.scaling.num_workers);
+    say("lockstep: run " + in_quotes(record_.name) + " in " + directory_.path().string());
+    if (!plan_.keep_workers)
+      for (const auto& note : plan_.notes) say("lockstep: " + note);
     guarded([&] { recorder_->start(info(), {record_.training_iteration, record_.time_total_s}); });
+  }
+
+  /// What a run tells of itself.
+  void say(const std::string& text) {
+    if (plan_.record) console_.line(text);
   }
 
   RunInfo info() const {
@@ -163,7 +170,7 @@ class RunLoop {
       if (!recorder_->last().empty()) record_.metrics = recorder_->last();
     }
     record_.time_total_s = time_before_ + Seconds(now() - started_).count();
-    directory_.write_run_json(record_.to_value());
+    if (plan_.record) directory_.write_run_json(record_.to_value());
   }
 
   // ------------------------------------------------------------ events
@@ -288,8 +295,9 @@ class RunLoop {
     events_.push_back(WorkerFailed{attempt, rank, std::move(failure)});
   }
   void from_worker(int attempt, int rank, wire::WorkerReady& m) {
-    if (rank == 0) recorder_->function_started({m.hostname, m.node_ip, m.pid});
-    console_.line("lockstep: rank " + std::to_string(rank) + " running (pid " + std::to_string(m.pid) + ")");
+    recorder_->function_started(rank, {m.hostname, m.node_ip, m.pid});
+    if (!plan_.keep_workers)
+      say("lockstep: rank " + std::to_string(rank) + " running (pid " + std::to_string(m.pid) + ")");
     events_.push_back(WorkerRuns{attempt, rank, m.pid});
   }
   void from_worker(int attempt, int rank, wire::Reports& m) {
@@ -307,7 +315,10 @@ class RunLoop {
   void from_worker(int attempt, int rank, wire::MeetingEntered& m) {
     events_.push_back(MeetingEntered{attempt, rank, std::move(m)});
   }
-  void from_worker(int attempt, int rank, wire::WorkerFinished&) { events_.push_back(WorkerFinished{attempt, rank}); }
+  void from_worker(int attempt, int rank, wire::WorkerFinished& m) {
+    values_.at(static_cast<std::size_t>(rank)) = std::move(m.value);
+    events_.push_back(WorkerFinished{attempt, rank});
+  }
   void from_worker(int attempt, int rank, wire::WorkerFailed& m) {
     Failure failure = failure_from_value(m.failure);
     failure.log_lines = logs_->last_lines(rank);
@@ -331,7 +342,8 @@ class RunLoop {
 
   wire::StartAttempt prepare_attempt(int attempt) {
     logs_->begin_attempt();
-    keeper_.begin_attempt(state_.policy.world_size);
+    if (plan_.record) keeper_.begin_attempt(state_.policy.world_size);
+    values_.assign(static_cast<std::size_t>(state_.policy.world_size), {});
     const std::optional<Checkpoint> resume = keeper_.latest() ? keeper_.latest() : plan_.options.resume_from;
     const metrics::Progress from{number_in<long>(keeper_.latest_metrics(), "training_iteration"),
                                  time_before_ + Seconds(now() - started_).count()};
@@ -363,6 +375,7 @@ class RunLoop {
     begin.keep_all_ranks = plan_.options.run.checkpoint.keep_all_ranks;
     begin.score_attribute = plan_.options.run.checkpoint.score_attribute;
     begin.first_seq = keeper_.next_seq();
+    begin.keep = plan_.keep_workers;
     begin.heartbeat_interval = std::min(1.0, state_.policy.heartbeat_timeout.count() / 4);
     if (!keeper_.in_memory()) begin.storage = directory_.path();
     auto given = given_of(resume);
@@ -384,9 +397,11 @@ class RunLoop {
   void act(StopWorkers& action) {
     agent_.send(wire::StopAttempt{action.attempt, action.interrupt, action.grace.count()});
   }
+  void act(KeepWorkers& action) { agent_.send(wire::KeepWorkers{action.attempt}); }
   void act(TakeStacks& action) { agent_.send(wire::DumpStacks{action.attempt, action.timeout.count()}); }
 
   void act(SaveStacks& action) {
+    if (!plan_.record) return;
     std::string text;
     for (std::size_t rank = 0; rank < action.by_rank.size(); ++rank)
       text += "==== rank " + std::to_string(rank) + " ====\n" + action.by_rank[rank] + "\n";
@@ -433,7 +448,7 @@ class RunLoop {
   }
 
   void act(AnnounceFinished& action) {
-    console_.line("lockstep: rank " + std::to_string(action.rank) + " finished");
+    if (!plan_.keep_workers) say("lockstep: rank " + std::to_string(action.rank) + " finished");
     keeper_.let_go(action.rank);
     recorder_->finished(action.rank);
   }
@@ -486,16 +501,16 @@ class RunLoop {
       if (result.error.empty()) note_late_failure(result, error);
     }
     console_.finish();
-    console_.line("lockstep: run " + in_quotes(record_.name) + " " + record_.state + " after " +
-                  human_duration(Seconds(now() - started_).count()) + "; results in " + directory_.path().string());
-    return {std::move(result), end_->outcome == Outcome::interrupted ? signal_ : 0, agent_usable_};
+    say("lockstep: run " + in_quotes(record_.name) + " " + record_.state + " after " +
+        human_duration(Seconds(now() - started_).count()) + "; results in " + directory_.path().string());
+    return {std::move(result), end_->outcome == Outcome::interrupted ? signal_ : 0, agent_usable_, std::move(values_)};
   }
 
   void finish_files() {
     try {
       recorder_->finish();
       keeper_.let_go_all();
-      keeper_.retain();
+      if (plan_.record) keeper_.retain();
       save_record();
     } catch (const StorageError& error) {
       if (record_.error.empty()) record_.error = error.what();
@@ -530,6 +545,7 @@ class RunLoop {
   std::optional<Instant> save_due_;
   Instant started_{};
   std::string node_;
+  std::vector<Bytes> values_;  ///< by rank: what the attempt's functions returned
   double time_before_ = 0;
   int first_attempt_ = 0;
   int signal_ = 0;

@@ -12,7 +12,8 @@ namespace lockstep::driver {
 struct RunOutcome {
   Result result;
   int signal = 0;
-  bool agent_usable = true;  ///< the agent is idle and may serve another run
+  bool agent_usable = true;   ///< the agent is idle and may serve another run
+  std::vector<Bytes> values;  ///< by rank: what the functions returned (with keep_workers), pickled
 };
 
 /// Runs `plan` through the agent at the other end of `agent` (borrowed), to its end, in the calling thread. One loop

@@ -26,6 +26,8 @@ struct RunPlan {
   Value extra;                                               ///< for backends
   std::vector<std::string> notes;                            ///< lines to show at the start
   bool handle_signals = false;                               ///< Ctrl-C and SIGTERM end the run cleanly
+  bool keep_workers = false;  ///< for the next run on the same agent; what the functions return comes back
+  bool record = true;         ///< false: work that is no run of its own leaves no directory
 
   std::filesystem::path directory() const { return options.run.storage_path / options.run.name; }
 };

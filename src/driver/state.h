@@ -19,6 +19,7 @@ struct Policy {
   int world_size = 1;
   int max_failures = 0;  ///< -1: for ever
   bool keep_all_ranks = false;
+  bool keep_workers = false;  ///< for the next run, when this one ended well
   Seconds heartbeat_timeout{10.0};
   std::optional<Seconds> hang_timeout;
   Seconds stacks_timeout{2.0};    ///< how long a hung attempt may take to tell where it hangs
@@ -158,6 +159,10 @@ struct StopWorkers {
   bool interrupt;
   Seconds grace;
 };
+/// Every function returned: the workers stay.
+struct KeepWorkers {
+  int attempt;
+};
 struct TakeStacks {
   int attempt;
   Seconds timeout;
@@ -210,7 +215,7 @@ struct EndRun {
 };
 
 using Action =
-    std::variant<StartWorkers, StopWorkers, TakeStacks, SaveStacks, Deliver, Commit, AnnounceCommit, GiveCheckpoint,
-                 ReleaseMeeting, AnnounceRunning, AnnounceFinished, AnnounceFailure, Warn, EndRun>;
+    std::variant<StartWorkers, StopWorkers, KeepWorkers, TakeStacks, SaveStacks, Deliver, Commit, AnnounceCommit,
+                 GiveCheckpoint, ReleaseMeeting, AnnounceRunning, AnnounceFinished, AnnounceFailure, Warn, EndRun>;
 
 }  // namespace lockstep::driver

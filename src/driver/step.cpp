@@ -325,7 +325,9 @@ struct Step {
     act(AnnounceFinished{event.rank});
     commit_what_is_whole();
     settle_meeting();
-    if (state.phase == Phase::attempting && std::ranges::all_of(state.ranks, &RankState::finished)) warn_behind(1);
+    if (state.phase != Phase::attempting || !std::ranges::all_of(state.ranks, &RankState::finished)) return;
+    warn_behind(1);
+    if (state.policy.keep_workers) act(KeepWorkers{state.attempt});
   }
 
   void on(WorkerFailed event) {

@@ -78,8 +78,27 @@ double seconds_between(Instant from, Instant to) { return std::max(0.0, Seconds(
 }  // namespace
 
 bool detailed_metrics_wanted() {
-  const char* text = std::getenv("LOCKSTEP_DETAILED_METRICS");
-  return text != nullptr && *text != '\0' && std::string_view(text) != "0";
+  for (const char* name : {"LOCKSTEP_DETAILED_METRICS", "TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS",
+                           "SGD_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS"}) {
+    const char* text = std::getenv(name);
+    if (text != nullptr && *text != '\0' && std::string_view(text) != "0") return true;
+  }
+  return false;
+}
+
+void WorkerKeys::fill(Value& metrics, const WorkerTimes& times) {
+  ++iterations_;
+  time_total_ += times.time_this_iter;
+  const auto set = [&](Key key, auto value) { metrics.emplace(std::string(kNames[key]), std::move(value)); };
+  set(worker_timestamp, static_cast<long>(std::floor(times.timestamp)));
+  set(worker_time_this_iter, times.time_this_iter);
+  set(worker_training_iteration, iterations_);
+  if (!detailed_) return;
+  set(worker_date, date_string(WallTime(std::chrono::seconds(static_cast<long>(std::floor(times.timestamp))))));
+  set(worker_time_total, time_total_);
+  set(worker_pid, place_.pid);
+  set(worker_hostname, place_.hostname);
+  set(worker_node_ip, place_.node_ip);
 }
 
 bool is_autofilled(std::string_view key) { return std::find(kNames.begin(), kNames.end(), key) != kNames.end(); }
@@ -102,7 +121,7 @@ void Autofill::begin_attempt(Instant start, Progress from) {
   time_ = worker_time_ = warmup_time_ = 0;
 }
 
-void Autofill::function_started(RankZero rank_zero, Instant at) {
+void Autofill::function_started(Place rank_zero, Instant at) {
   rank_zero_ = std::move(rank_zero);
   warmup_time_ = seconds_between(start_, at);
   constants_changed_ = true;

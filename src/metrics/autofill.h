@@ -19,8 +19,8 @@ struct RunConstants {
   bool detailed = false;           ///< the keys of LOCKSTEP_DETAILED_METRICS too
 };
 
-/// Where rank 0 of the current attempt runs.
-struct RankZero {
+/// Where a worker of the current attempt runs.
+struct Place {
   std::string hostname;
   std::string node_ip;
   int pid = 0;
@@ -32,17 +32,33 @@ struct Progress {
   double time_total = 0;  ///< seconds
 };
 
-/// When a report was made, as rank 0 saw it.
+/// When a report was made, as the worker saw it.
 struct WorkerTimes {
   double timestamp = 0;       ///< seconds since 1970
   double time_this_iter = 0;  ///< seconds since its report before, or since its function started
 };
 
-/// Whether LOCKSTEP_DETAILED_METRICS asks for the detailed keys: set, and neither empty nor "0".
+/// Whether LOCKSTEP_DETAILED_METRICS asks for the detailed keys: set, and neither empty nor "0". Ray's names,
+/// TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS and the same with SGD_, do as well.
 bool detailed_metrics_wanted();
 
 /// Whether `key` is one that Autofill may add.
 bool is_autofilled(std::string_view key);
+
+/// Adds a worker's own view, the keys that begin with `_`, to one rank's metrics: for those who want all ranks'.
+class WorkerKeys {
+ public:
+  explicit WorkerKeys(bool detailed) : detailed_(detailed) {}
+  void set_place(Place place) { place_ = std::move(place); }
+  /// The next report of the attempt. A key that the user reported keeps the user's value.
+  void fill(Value& metrics, const WorkerTimes& times);
+
+ private:
+  bool detailed_;
+  Place place_;
+  long iterations_ = 0;
+  double time_total_ = 0;
+};
 
 /// Adds to rank 0's metrics what the driver knows: the keys of design section 4.3, after the reported ones, in the
 /// order that users know. A key that the user reported keeps the user's value.
@@ -58,7 +74,7 @@ class Autofill {
   /// A new attempt begins at `start` and goes on from `from`.
   void begin_attempt(Instant start, Progress from = {});
   /// Rank 0 is about to run the function; `warmup_time` is the time from the attempt's start until `at`.
-  void function_started(RankZero rank_zero, Instant at);
+  void function_started(Place rank_zero, Instant at);
 
   /// The whole result of one report. `metrics` is a dict. The reference is to last(): copy it to keep it.
   /// Costs little as long as the reported keys stay the same.
@@ -87,7 +103,7 @@ class Autofill {
   void set_dates(double worker, double driver);
 
   RunConstants run_;
-  RankZero rank_zero_;
+  Place rank_zero_;
   Instant start_{};
   Instant previous_{};
   double warmup_time_ = 0;

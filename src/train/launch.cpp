@@ -3,17 +3,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
-#include <memory>
-#include <mutex>
-#include <thread>
+#include <csignal>
 
 #include "base/ids.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "driver/run_record.h"
-#include "engine/local/local_engine.h"
 #include "store/run_directory.h"
 #include "sys/files.h"
 #include "sys/node.h"
@@ -21,16 +17,6 @@
 
 namespace lockstep::train {
 namespace {
-
-/// The agent that this process keeps between runs. Never destroyed: it ends when this process does, and a fork of this
-/// process must not touch it.
-struct WarmAgent {
-  std::mutex mutex;                       // held for the length of a run
-  std::atomic<std::thread::id> runner{};  ///< the thread that holds it
-  std::unique_ptr<engine::LocalEngine> engine;
-  sys::Descriptor socket;
-  int owner = 0;
-};
 
 /// Names this thread as the runner for as long as it lives.
 class Holder {
@@ -44,8 +30,10 @@ class Holder {
   std::atomic<std::thread::id>& runner_;
 };
 
-WarmAgent& warm_agent() {
-  static auto* instance = new WarmAgent;
+/// The one that this process keeps for all. Never destroyed: it ends when this process does, and a fork of this process
+/// must not touch it.
+AgentSlot& process_agent() {
+  static auto* instance = new AgentSlot;
   return *instance;
 }
 
@@ -54,21 +42,6 @@ bool is_closed(int socket) {
   char byte;
   const ssize_t count = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-/// The connected agent, started when there is none or it has died.
-int take_agent(WarmAgent& warm) {
-  if (warm.engine && warm.owner != getpid()) warm.engine.reset();  // a fork's copy: the agent is the parent's
-  if (warm.engine && is_closed(warm.socket.get())) {
-    warm.socket.reset();
-    warm.engine.reset();
-  }
-  if (!warm.engine) {
-    warm.engine = std::make_unique<engine::LocalEngine>();
-    warm.socket = std::move(warm.engine->start({}).front());
-    warm.owner = getpid();
-  }
-  return warm.socket.get();
 }
 
 /// Makes the directory of a run that has only a default name. Two runs in one second are two runs, in other processes
@@ -84,46 +57,75 @@ void complete(driver::RunPlan& plan) {
   RunConfig& run = plan.options.run;
   if (run.storage_path.empty()) run.storage_path = store::default_storage_path();
   run.storage_path = std::filesystem::absolute(run.storage_path).lexically_normal();
+  if (!plan.record) run.checkpoint.num_to_keep = 0;
   const bool named = !run.name.empty();
   if (!named) run.name = plan.trainer + "_" + date_string(wall_now());
   validate(plan.options);
   if (plan.restore && !can_restore(plan.directory()))
     throw ConfigError("[restore] " + plan.directory().string() +
                       " holds no run; give the path that result.path or the error message shows");
-  if (!plan.restore && named && can_restore(plan.directory()))
+  if (plan.record && !plan.restore && named && can_restore(plan.directory()))
     throw ConfigError("[run] " + plan.directory().string() +
                       " holds a run already; choose another RunConfig name, or go on with " + plan.trainer +
                       ".restore(" + in_quotes(plan.directory().string()) + ")");
   Assignment assignment = assign(plan.options.scaling, {sys::node_resources(), sys::gpu_ids()}, plan.program.env);
   plan.rank_env = std::move(assignment.rank_env);
   plan.notes = std::move(assignment.notes);
-  if (!named) claim_directory(plan);
+  if (!named && plan.record) claim_directory(plan);
 }
 
 }  // namespace
 
-driver::RunOutcome launch(driver::RunPlan plan) {
-  WarmAgent& warm = warm_agent();
-  if (warm.runner == std::this_thread::get_id())
+AgentSlot::~AgentSlot() { drop(); }
+
+int AgentSlot::connect() {
+  const bool a_forks_copy = owner_ != getpid();
+  if (engine_ && (a_forks_copy || is_closed(socket_.get()))) drop();
+  if (!engine_) {
+    engine_ = std::make_unique<engine::LocalEngine>();
+    socket_ = std::move(engine_->start({}).front());
+    agent_pid_ = engine_->agent_pid();
+    owner_ = getpid();
+  }
+  return socket_.get();
+}
+
+void AgentSlot::drop() {
+  agent_pid_ = 0;
+  socket_.reset();
+  engine_.reset();
+}
+
+driver::RunOutcome AgentSlot::run(const driver::RunPlan& plan) {
+  if (in_run())
     throw ConfigError(
         "[fit] it was called inside of a callback of a run; a process has one run at a time: start the "
         "next one when fit() has returned");
-  complete(plan);
-  const std::lock_guard lock(warm.mutex);
-  const Holder holder(warm.runner);
-  const auto drop_agent = [&] {
-    warm.socket.reset();
-    warm.engine.reset();
-  };
+  const std::lock_guard lock(mutex_);
+  const Holder holder(runner_);
   try {
-    driver::RunOutcome outcome = driver::run(plan, take_agent(warm));
-    if (!outcome.agent_usable) drop_agent();
+    driver::RunOutcome outcome = driver::run(plan, connect());
+    if (!outcome.agent_usable) drop();
     return outcome;
   } catch (...) {
     // What it was doing is not known: the next run gets a new one.
-    drop_agent();
+    drop();
     throw;
   }
+}
+
+void AgentSlot::stop() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) return drop();
+  // A run goes on in another thread: its agent ends with everything that it started, and the run sees that.
+  if (const int pid = agent_pid_; pid != 0) ::kill(pid, SIGTERM);
+}
+
+driver::RunOutcome launch(driver::RunPlan plan, AgentSlot* agent) {
+  AgentSlot& slot = agent != nullptr ? *agent : process_agent();
+  if (slot.in_run()) return slot.run(plan);  // which refuses, before a directory is made
+  complete(plan);
+  return slot.run(plan);
 }
 
 bool can_restore(const std::filesystem::path& path) { return store::RunDirectory(path).exists(); }

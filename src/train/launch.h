@@ -2,17 +2,50 @@
 
 #include <lockstep/config.h>
 
+#include <atomic>
 #include <filesystem>
+#include <memory>
+#include <mutex>
+#include <thread>
 
 #include "driver/run_loop.h"
 #include "driver/run_plan.h"
+#include "engine/local/local_engine.h"
+#include "sys/descriptor.h"
 
 namespace lockstep::train {
 
-/// Completes a plan (name, directory, what each rank gets), takes the process's warm agent or starts one, and runs the
-/// plan. The agent stays for the next run of this process and ends with it. One run at a time: another waits for it.
-/// Throws ConfigError before anything is started; see driver::run for the rest.
-driver::RunOutcome launch(driver::RunPlan plan);
+/// An agent that stays between runs, with its fork server and the workers that a run keeps. Started by the first run,
+/// and again when it has died. Any thread may use it: one run at a time, another waits for it.
+class AgentSlot {
+ public:
+  AgentSlot() = default;
+  ~AgentSlot();
+  AgentSlot(const AgentSlot&) = delete;
+  AgentSlot& operator=(const AgentSlot&) = delete;
+
+  /// Runs a plan that is complete. Throws ConfigError when called from a callback of a run on this agent.
+  driver::RunOutcome run(const driver::RunPlan& plan);
+  /// Ends the agent and all its workers, also in the middle of a run, which fails then. Any thread.
+  void stop();
+  /// Whether the calling thread is in a run on this agent: a callback's call.
+  bool in_run() const { return runner_ == std::this_thread::get_id(); }
+
+ private:
+  int connect();
+  void drop();
+
+  std::mutex mutex_;                       // held for the length of a run
+  std::atomic<std::thread::id> runner_{};  ///< the thread that holds it
+  std::atomic<int> agent_pid_ = 0;
+  std::unique_ptr<engine::LocalEngine> engine_;
+  sys::Descriptor socket_;
+  int owner_ = 0;
+};
+
+/// Completes a plan (name, directory, what each rank gets) and runs it on `agent`, or on the one that the process keeps
+/// for all. Throws ConfigError before anything is started; see driver::run for the rest.
+driver::RunOutcome launch(driver::RunPlan plan, AgentSlot* agent = nullptr);
 
 /// Whether `path` holds a run.
 bool can_restore(const std::filesystem::path& path);

@@ -17,9 +17,9 @@
 /// Attempt and rank ride in the envelope of ToWorker and FromWorker, so that a late message of a dead attempt can be
 /// refused without looking inside.
 ///
-///     driver ── Configure, StartAttempt, StopAttempt, DumpStacks, ToWorker, Shutdown ──► agent ── (ToWorker's inside)
-///     ──► worker driver ◄─ AgentReady, WorkerStarted, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded,
-///     AgentFailed ── agent ◄── worker
+///     driver ── Configure, StartAttempt, StopAttempt, KeepWorkers, DumpStacks, ToWorker, Shutdown ──► agent ──
+///     (ToWorker's inside) ──► worker driver ◄─ AgentReady, WorkerStarted, LogText, FromWorker, WorkerStacks,
+///     WorkerExited, AttemptEnded, AgentFailed ── agent ◄── worker
 namespace lockstep::wire {
 
 inline constexpr int kVersion = 1;
@@ -48,6 +48,7 @@ struct WorkerSpec {
 };
 
 /// Start these ranks, all at once. `payload` reaches every worker as an inherited file descriptor (a sealed memfd).
+/// Workers that KeepWorkers kept, of the same ranks, are used again: they get Begin and Payload as messages.
 struct StartAttempt {
   static constexpr const char* kName = "start_attempt";
   int attempt = 0;
@@ -69,6 +70,14 @@ struct StopAttempt {
     return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"interrupt", &interrupt},
                            std::pair{"grace", &grace});
   }
+};
+
+/// All functions of the attempt have returned: its workers, who were told so in Begin, stay and wait for the next
+/// StartAttempt. AttemptEnded answers, after all that they printed.
+struct KeepWorkers {
+  static constexpr const char* kName = "keep_workers";
+  int attempt = 0;
+  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}); }
 };
 
 /// Collect every worker's stacks (WorkerStacks for each, within `timeout` seconds).
@@ -175,7 +184,7 @@ struct WorkerExited {
   }
 };
 
-/// Every process of the attempt on this node is gone, the workers' own children too.
+/// Every process of the attempt on this node is gone, the workers' own children too; or they are kept.
 struct AttemptEnded {
   static constexpr const char* kName = "attempt_ended";
   int attempt = 0;
@@ -207,20 +216,28 @@ struct Begin {
   bool keep_all_ranks = false;
   std::string score_attribute;
   double heartbeat_interval = 1.0;
-  Value extra;  ///< for backends
+  bool keep = false;  ///< send what the function returned, and wait for the next Begin instead of ending
+  Value extra;        ///< for backends
   auto fields() {
-    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank},
-                           std::pair{"world_size", &world_size}, std::pair{"local_rank", &local_rank},
-                           std::pair{"local_world_size", &local_world_size}, std::pair{"node_rank", &node_rank},
-                           std::pair{"experiment_name", &experiment_name}, std::pair{"trial_name", &trial_name},
-                           std::pair{"trial_id", &trial_id}, std::pair{"run_dir", &run_dir},
-                           std::pair{"function", &function}, std::pair{"config", &config}, std::pair{"env", &env},
-                           std::pair{"python_path", &python_path}, std::pair{"argv", &argv}, std::pair{"cwd", &cwd},
-                           std::pair{"checkpoint", &checkpoint}, std::pair{"checkpoint_files", &checkpoint_files},
-                           std::pair{"storage", &storage}, std::pair{"first_seq", &first_seq},
-                           std::pair{"keep_all_ranks", &keep_all_ranks}, std::pair{"score_attribute", &score_attribute},
-                           std::pair{"heartbeat_interval", &heartbeat_interval}, std::pair{"extra", &extra});
+    return std::make_tuple(
+        std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"world_size", &world_size},
+        std::pair{"local_rank", &local_rank}, std::pair{"local_world_size", &local_world_size},
+        std::pair{"node_rank", &node_rank}, std::pair{"experiment_name", &experiment_name},
+        std::pair{"trial_name", &trial_name}, std::pair{"trial_id", &trial_id}, std::pair{"run_dir", &run_dir},
+        std::pair{"function", &function}, std::pair{"config", &config}, std::pair{"env", &env},
+        std::pair{"python_path", &python_path}, std::pair{"argv", &argv}, std::pair{"cwd", &cwd},
+        std::pair{"checkpoint", &checkpoint}, std::pair{"checkpoint_files", &checkpoint_files},
+        std::pair{"storage", &storage}, std::pair{"first_seq", &first_seq},
+        std::pair{"keep_all_ranks", &keep_all_ranks}, std::pair{"score_attribute", &score_attribute},
+        std::pair{"heartbeat_interval", &heartbeat_interval}, std::pair{"keep", &keep}, std::pair{"extra", &extra});
   }
+};
+
+/// Follows the Begin of a kept worker: what the others inherit as a file descriptor.
+struct Payload {
+  static constexpr const char* kName = "payload";
+  Bytes payload;
+  auto fields() { return std::make_tuple(std::pair{"payload", &payload}); }
 };
 
 /// A meeting (barrier or broadcast) has all its ranks, or failed with `error`.
@@ -342,10 +359,10 @@ struct WorkerFailed {
   auto fields() { return std::make_tuple(std::pair{"failure", &failure}); }
 };
 
-using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, DumpStacks, ToWorker, Shutdown>;
+using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, KeepWorkers, DumpStacks, ToWorker, Shutdown>;
 using AgentToDriver =
     std::variant<AgentReady, AgentFailed, WorkerStarted, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
-using DriverToWorker = std::variant<Begin, MeetingDone, CheckpointGiven>;
+using DriverToWorker = std::variant<Begin, Payload, MeetingDone, CheckpointGiven>;
 using WorkerToDriver = std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, Heartbeat,
                                     MeetingEntered, WorkerFinished, WorkerFailed>;
 

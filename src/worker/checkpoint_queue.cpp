@@ -27,13 +27,16 @@ CheckpointQueue::CheckpointQueue(std::string storage, std::string score_attribut
       written_(std::move(written)),
       thread_([this] { loop(); }) {}
 
-CheckpointQueue::~CheckpointQueue() {
+CheckpointQueue::~CheckpointQueue() { close(); }
+
+void CheckpointQueue::close() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+  copies_ = {};
 }
 
 void CheckpointQueue::wait_for_room() {

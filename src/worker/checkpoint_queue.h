@@ -49,6 +49,8 @@ class CheckpointQueue {
   void check();
   /// Waits until all is written, then as check().
   void wait();
+  /// Ends the thread and gives the memory back; nothing may be added later.
+  void close();
 
  private:
   /// Bytes that are not set to zero first.

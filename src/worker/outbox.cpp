@@ -23,13 +23,17 @@ Outbox::Outbox(wire::Channel& channel, Seconds interval, std::function<Bytes()> 
         loop();
       }) {}
 
-Outbox::~Outbox() {
+Outbox::~Outbox() { close(); }
+
+void Outbox::close(std::optional<Bytes> last) {
   {
     const std::lock_guard lock(mutex_);
+    if (last && !stop_) items_.emplace_back(std::move(*last));
     stop_ = true;
   }
   wake_.notify_one();
-  thread_.join();
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Outbox::add(wire::Report report) {
@@ -46,14 +50,15 @@ void Outbox::push(Item item, std::size_t size, bool urgent) {
   std::unique_lock lock(mutex_);
   // An empty outbox takes a message of any size: a checkpoint in memory may exceed the bound by itself.
   const auto has_room = [&] {
-    return gone_ || items_.empty() || (queued_bytes_ + size <= kMaxQueuedBytes && items_.size() < kMaxQueuedItems);
+    return gone_ || stop_ || items_.empty() ||
+           (queued_bytes_ + size <= kMaxQueuedBytes && items_.size() < kMaxQueuedItems);
   };
   if (!has_room()) {
     urgent_ = true;
     wake_.notify_one();
     changed_.wait(lock, has_room);
   }
-  if (gone_) return;
+  if (gone_ || stop_) return;
   items_.push_back(std::move(item));
   queued_bytes_ += size;
   urgent_ = urgent_ || urgent;
@@ -73,6 +78,7 @@ void Outbox::loop() {
   Instant gather_until{};
   for (;;) {
     std::vector<Item> items;
+    bool beats = true;
     {
       std::unique_lock lock(mutex_);
       wake_.wait_until(lock, std::min(gather_until, next_beat), [&] { return stop_ || urgent_; });
@@ -80,6 +86,7 @@ void Outbox::loop() {
       wake_.wait_until(lock, next_beat, [&] { return stop_ || urgent_ || !items_.empty(); });
       sleeping_ = false;
       if (stop_ && items_.empty()) return;
+      beats = !stop_;
       urgent_ = false;
       items.swap(items_);
       queued_bytes_ = 0;
@@ -90,7 +97,7 @@ void Outbox::loop() {
     bool gone = false;
     try {
       if (!items.empty()) send(std::move(items));
-      if (now() >= next_beat) {
+      if (beats && now() >= next_beat) {
         next_beat = now() + ticks(interval_);
         channel_.send(heartbeat_());
       }

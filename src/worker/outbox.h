@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <variant>
 #include <vector>
@@ -32,6 +33,8 @@ class Outbox {
   void add(Bytes message);
   /// Returns when everything added before has been written to the socket, or the peer is gone.
   void flush();
+  /// Sends what is there and `last`, which no beat follows, and ends the thread. What is added later is dropped.
+  void close(std::optional<Bytes> last = std::nullopt);
 
  private:
   using Item = std::variant<wire::Report, Bytes>;

@@ -19,15 +19,27 @@ Bytes encoded(const Value& metrics) {
   return wire::encode_value(metrics.is_null() ? Value::object() : metrics);  // report({}, ...) in C++ gives null
 }
 
-}  // namespace
-
-WorkerSession::WorkerSession(int socket) : channel_(sys::Descriptor(socket)) {
-  const auto frame = channel_.receive();
+wire::Begin first_message(wire::Channel& channel) {
+  const auto frame = channel.receive();
   if (!frame) throw EngineError("[worker] the agent closed the connection before the first message");
   auto message = wire::decode<wire::DriverToWorker>(*frame);
   auto* begin = std::get_if<wire::Begin>(&message);
   if (begin == nullptr) throw EngineError("[worker] the first message is not 'begin'");
-  begin_ = std::move(*begin);
+  return std::move(*begin);
+}
+
+}  // namespace
+
+WorkerSession::WorkerSession(int socket) : channel_(sys::Descriptor(socket)), begin_(first_message(channel_)) {
+  open();
+}
+
+WorkerSession::WorkerSession(wire::Channel channel, wire::Begin begin)
+    : channel_(std::move(channel)), begin_(std::move(begin)) {
+  open();
+}
+
+void WorkerSession::open() {
   outbox_.emplace(
       channel_, Seconds(begin_.heartbeat_interval), [this] { return wire::encode(wire::Heartbeat{progress_}); },
       [this] { lost(); });
@@ -42,6 +54,7 @@ WorkerSession::~WorkerSession() {
   ended_ = true;
   checkpoints_.reset();
   outbox_.reset();
+  if (!receiver_.joinable()) return;  // the socket has gone to the next session
   ::shutdown(channel_.fd(), SHUT_RDWR);
   receiver_.join();
 }
@@ -53,9 +66,30 @@ void WorkerSession::start() {
 
 void WorkerSession::finish(Bytes value) {
   checkpoints_->wait();
-  outbox_->add(wire::encode(wire::WorkerFinished{std::move(value)}));
+  Bytes last = wire::encode(wire::WorkerFinished{std::move(value)});
+  if (begin_.keep) {
+    // A beat after it could be taken for the next run's.
+    ended_ = true;
+    checkpoints_->close();
+    outbox_->close(std::move(last));
+    return;
+  }
+  outbox_->add(std::move(last));
   outbox_->flush();
   ended_ = true;
+}
+
+std::optional<WorkerSession::Next> WorkerSession::wait_for_next() {
+  receiver_.join();
+  if (!next_begin_ || !next_payload_) return std::nullopt;
+  begin_.env.clear();
+  begin_.checkpoint_files.clear();
+  return Next{std::make_unique<WorkerSession>(std::move(channel_), std::move(*next_begin_)), std::move(*next_payload_)};
+}
+
+/// A kept worker outlives its runs, and with it threads of the user's that still report.
+void WorkerSession::check_running() const {
+  if (ended_) throw EngineError("[session] the run is over; report from the training function before it returns");
 }
 
 void WorkerSession::fail(Failure failure) {
@@ -105,6 +139,7 @@ std::string WorkerSession::partial_name() const {
 }
 
 void WorkerSession::report(const Value& metrics, const std::optional<Checkpoint>& checkpoint) {
+  check_running();
   checkpoints_->check();
   if (checkpoint && keeps_checkpoints()) return add_checkpoint(encoded(metrics), *checkpoint);
   if (checkpoint) last_checkpoint_report_ = reports_.load();
@@ -112,11 +147,13 @@ void WorkerSession::report(const Value& metrics, const std::optional<Checkpoint>
 }
 
 void WorkerSession::report_dict(const std::optional<Value>& metrics, const store::DictParts& parts) {
+  check_running();
   checkpoints_->check();
   add_checkpoint(metrics ? encoded(*metrics) : Bytes{}, parts);
 }
 
 void WorkerSession::save_checkpoint(const Checkpoint& checkpoint) {
+  check_running();
   checkpoints_->check();
   if (keeps_checkpoints()) return add_checkpoint({}, checkpoint);
   last_checkpoint_report_ = reports_.load();
@@ -169,6 +206,11 @@ Bytes WorkerSession::broadcast_from_rank_zero(Bytes bytes, Seconds timeout) { re
 void WorkerSession::receive() {
   while (auto frame = channel_.receive()) {
     auto message = wire::decode<wire::DriverToWorker>(*frame);
+    if (auto* begin = std::get_if<wire::Begin>(&message)) next_begin_ = std::move(*begin);
+    if (auto* payload = std::get_if<wire::Payload>(&message)) {
+      next_payload_ = std::move(payload->payload);
+      return;  // what follows belongs to the next session
+    }
     const std::lock_guard lock(mutex_);
     if (auto* done = std::get_if<wire::MeetingDone>(&message)) meetings_done_[done->meeting] = std::move(*done);
     if (auto* given = std::get_if<wire::CheckpointGiven>(&message)) given_ = std::move(*given);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -24,6 +25,8 @@ class WorkerSession : public Session {
  public:
   /// Reads Begin (waits for it) and starts beating. Throws EngineError when the agent is gone.
   explicit WorkerSession(int socket);
+  /// The same for a worker that was kept, whose next Begin has come.
+  WorkerSession(wire::Channel channel, wire::Begin begin);
   ~WorkerSession() override;
 
   const wire::Begin& begin() const { return begin_; }
@@ -33,6 +36,13 @@ class WorkerSession : public Session {
   /// The function returned: waits for checkpoints to be durable and everything to be sent. Rethrows what broke a
   /// checkpoint.
   void finish(Bytes value);
+  /// After finish() of a worker that is kept: waits for its next run. Nothing when there will be none: the agent is
+  /// gone. This session is over then.
+  struct Next {
+    std::unique_ptr<WorkerSession> session;
+    Bytes payload;
+  };
+  std::optional<Next> wait_for_next();
   /// The function failed: sends what was reported before, then the failure.
   void fail(Failure failure);
   /// A report whose checkpoint is taken apart already; its buffers are copied before this returns. Without metrics it
@@ -68,7 +78,9 @@ class WorkerSession : public Session {
   std::string partial_name() const;
   wire::CheckpointGiven ask_for_checkpoint();
   Bytes meet(Bytes value, Seconds timeout);
+  void open();
   void receive();
+  void check_running() const;
   void lost();
 
   wire::Channel channel_;
@@ -91,6 +103,10 @@ class WorkerSession : public Session {
   int meetings_ = 0;
   std::map<int, wire::MeetingDone> meetings_done_;
   std::optional<wire::CheckpointGiven> given_;
+
+  // Written by the receiver before it ends.
+  std::optional<wire::Begin> next_begin_;
+  std::optional<Bytes> next_payload_;
 
   std::thread receiver_;
 };

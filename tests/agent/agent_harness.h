@@ -81,7 +81,7 @@ class AgentHarness : public testing::Test {
   }
 
   /// Starts an attempt whose rank i obeys commands[i].
-  void start(int attempt, const std::vector<Commands>& commands, Bytes payload = {}) {
+  void start(int attempt, const std::vector<Commands>& commands, Bytes payload = {}, bool keep = false) {
     wire::StartAttempt start;
     start.attempt = attempt;
     start.payload = std::move(payload);
@@ -91,7 +91,10 @@ class AgentHarness : public testing::Test {
       begin.attempt = attempt;
       begin.rank = static_cast<int>(i);
       begin.config = commands[i];
-      start.workers.push_back({begin.rank, wire::to_value(begin)});
+      begin.keep = keep;
+      Value message = wire::to_value(begin);
+      message["type"] = wire::Begin::kName;
+      start.workers.push_back({begin.rank, std::move(message)});
     }
     log_.assign(commands.size(), "");
     pids_.assign(commands.size(), 0);

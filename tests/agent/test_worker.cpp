@@ -119,7 +119,14 @@ void obey(wire::Channel& channel, const Value& command) {
 
 int main() {
   wire::Channel channel{sys::Descriptor(fd_from("LOCKSTEP_WORKER_FD"))};
-  const auto begin = std::get<wire::Begin>(wire::decode<wire::DriverToWorker>(*channel.receive()));
-  for (const Value& command : begin.config) obey(channel, command);
+  // One that is kept gets what the others inherit as a second message, and obeys until the agent is gone.
+  for (bool kept = false; const auto frame = channel.receive(); kept = true) {
+    const auto begin = std::get<wire::Begin>(wire::decode<wire::DriverToWorker>(*frame));
+    if (kept)
+      std::printf("payload %zu\n",
+                  std::get<wire::Payload>(wire::decode<wire::DriverToWorker>(*channel.receive())).payload.size());
+    for (const Value& command : begin.config) obey(channel, command);
+    if (!begin.keep) return 0;
+  }
   return 0;
 }

@@ -7,13 +7,17 @@
 namespace lockstep::driver {
 namespace {
 
-Bytes report(int i) { return wire::encode_value({{"i", i}}); }
+wire::Report report(int i) {
+  wire::Report made;
+  made.metrics = wire::encode_value({{"i", i}});
+  return made;
+}
 
 /// The rows that are due now, as text.
 std::string rows(ReportRows& of) {
   std::string out;
   while (const auto row = of.next()) {
-    for (const Value& metrics : *row) out += metrics.is_null() ? "- " : metrics["i"].dump() + " ";
+    for (const auto& each : *row) out += each ? wire::decode_value(each->metrics)["i"].dump() + " " : "- ";
     out += "| ";
   }
   return out;
@@ -48,12 +52,12 @@ TEST(ReportRows, ALongBacklogOfOneRankIsKept) {
     EXPECT_FALSE(reports.next()) << i;
     reports.add(0, report(i));
     const auto row = reports.next();
-    ASSERT_TRUE(row && (*row)[0] == (*row)[1]) << i;
+    ASSERT_TRUE(row && (*row)[0]->metrics == (*row)[1]->metrics) << i;
   }
 }
 
 TEST(ReportRows, BeyondTheBoundRowsGoWithoutTheRankThatIsBehindAndStayAligned) {
-  const std::size_t one = report(1).size() + sizeof(Bytes);
+  const std::size_t one = report(1).metrics.size() + sizeof(wire::Report);
   ReportRows reports(2, 3 * one);
   for (int i = 0; i < 5; ++i) reports.add(1, report(i));
   EXPECT_EQ(rows(reports), "- 0 | - 1 | ");

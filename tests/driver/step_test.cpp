@@ -370,5 +370,27 @@ TEST_F(StepTest, ARankFarBehindIsNamedOnceWhileTheRunGoesOn) {
   EXPECT_EQ(did<Warn>(), nullptr);
 }
 
+TEST_F(StepTest, WorkersAreKeptOnceAllHaveFinished) {
+  state.policy.keep_workers = true;
+  begin(2);
+  run_all();
+  send(WorkerFinished{0, 0});
+  EXPECT_EQ(did<KeepWorkers>(), nullptr);
+  send(WorkerFinished{0, 1});
+  ASSERT_NE(did<KeepWorkers>(), nullptr);
+  send(AttemptEnded{0});
+  ASSERT_NE(did<EndRun>(), nullptr);
+  EXPECT_EQ(did<EndRun>()->outcome, Outcome::finished);
+}
+
+TEST_F(StepTest, WorkersThatAreInterruptedAreNotKept) {
+  state.policy.keep_workers = true;
+  begin(1);
+  run_all();
+  send(Interrupt{});
+  send(WorkerFinished{0, 0});
+  EXPECT_EQ(count_all<KeepWorkers>(), 0);
+}
+
 }  // namespace
 }  // namespace lockstep::driver

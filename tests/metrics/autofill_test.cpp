@@ -216,5 +216,40 @@ TEST(Autofill, DetailedMetricsWanted) {
   ::unsetenv("LOCKSTEP_DETAILED_METRICS");
 }
 
+TEST(WorkerKeys, AreThoseOfTheWorker) {
+  WorkerKeys worker(false);
+  Value metrics{{"epoch", 0}};
+  worker.fill(metrics, {1657829124.5, 0.125});
+  EXPECT_EQ(
+      metrics,
+      (Value{{"epoch", 0}, {"_timestamp", 1657829124}, {"_time_this_iter_s", 0.125}, {"_training_iteration", 1}}));
+  EXPECT_THAT(keys(metrics), ElementsAre("epoch", "_timestamp", "_time_this_iter_s", "_training_iteration"));
+}
+
+TEST(WorkerKeys, DetailedOnesCountWithinTheAttempt) {
+  WorkerKeys worker(true);
+  worker.set_place({"host", "10.0.0.1", 77});
+  Value metrics = Value::object();
+  worker.fill(metrics, {1657829124.5, 0.125});
+  metrics = {{"_pid", "mine"}};
+  worker.fill(metrics, {1657829125.5, 0.25});
+  EXPECT_EQ(metrics["_training_iteration"], 2);
+  EXPECT_EQ(metrics["_time_total_s"], 0.375);
+  EXPECT_EQ(metrics["_hostname"], "host");
+  EXPECT_EQ(metrics["_node_ip"], "10.0.0.1");
+  EXPECT_EQ(metrics["_pid"], "mine");
+  EXPECT_EQ(metrics["_date"], date_string(WallTime(std::chrono::seconds(1657829125))));
+}
+
+TEST(Autofill, RaysNamesAskForDetailsToo) {
+  for (const char* name :
+       {"SGD_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS", "TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS"}) {
+    EXPECT_FALSE(detailed_metrics_wanted());
+    ::setenv(name, "1", 1);
+    EXPECT_TRUE(detailed_metrics_wanted()) << name;
+    ::unsetenv(name);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::metrics

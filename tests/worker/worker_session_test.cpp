@@ -53,6 +53,14 @@ class WorkerSessionTest : public testing::Test {
     }
   }
 
+  template <class M>
+  M next_but_reports() {
+    for (;;) {
+      auto message = wire::decode<wire::WorkerToDriver>(driver->receive(now() + 10s).value());
+      if (auto* found = std::get_if<M>(&message)) return std::move(*found);
+    }
+  }
+
   std::filesystem::path directory;
   std::optional<wire::Channel> driver;
   std::optional<WorkerSession> session;
@@ -207,6 +215,41 @@ TEST_F(WorkerSessionTest, AFailureComesAfterWhatWasReported) {
   session->fail(failure);
   next<wire::Reports>();
   EXPECT_EQ(next<wire::WorkerFailed>().failure["message"], "boom");
+}
+
+TEST_F(WorkerSessionTest, AKeptOneBeginsAnew) {
+  wire::Begin first = rank(0);
+  first.keep = true;
+  first.heartbeat_interval = 0.001;
+  begin(first);
+  session->report({{"i", 0}}, std::nullopt);
+  session->finish({1, 2});
+  EXPECT_EQ(next_but_reports<wire::WorkerFinished>().value, (Bytes{1, 2}));
+  EXPECT_FALSE(driver->receive(now() + 50ms)) << "nothing follows the last message";
+  EXPECT_THROW(session->report({{"i", 1}}, std::nullopt), EngineError);
+
+  wire::Begin second = rank(0);
+  second.attempt = 5;
+  driver->send(wire::encode(second));
+  driver->send(wire::encode(wire::Payload{{7, 8, 9}}));
+  auto following = session->wait_for_next();
+  ASSERT_TRUE(following);
+  EXPECT_EQ(following->payload, (Bytes{7, 8, 9}));
+  EXPECT_EQ(following->session->attempt(), 5);
+  following->session->report({{"i", 2}}, std::nullopt);
+  EXPECT_EQ(next<wire::Reports>().reports.at(0).index, 0) << "reports are counted anew";
+  session.reset();  // the old one has let go of the socket
+  following->session->report({{"i", 3}}, std::nullopt);
+  EXPECT_EQ(next<wire::Reports>().reports.at(0).index, 1);
+}
+
+TEST_F(WorkerSessionTest, AKeptOneEndsWhenTheAgentIsGone) {
+  wire::Begin first = rank(0);
+  first.keep = true;
+  begin(first);
+  session->finish({});
+  driver.reset();
+  EXPECT_FALSE(session->wait_for_next());
 }
 
 }  // namespace

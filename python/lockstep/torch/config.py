@@ -6,6 +6,7 @@ import os
 import socket
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -34,6 +35,8 @@ class TorchConfig(BackendConfig):
     >>> TorchConfig(backend="gloo", timeout_s=60).timeout_s
     60
     """
+
+    preload: ClassVar[tuple[str, ...]] = ("lockstep.torch._preload",)
 
     backend: str | None = None
     """"gloo", "nccl" or what else torch knows. None: nccl where workers have GPUs, else gloo."""

@@ -45,7 +45,6 @@ class TorchTrainer(DataParallelTrainer):
     ``session.get_checkpoint()`` and the ``Result`` give ``TorchCheckpoint``.
     """
 
-    _preload: ClassVar[tuple[str, ...]] = (*DataParallelTrainer._preload, "lockstep.torch._preload")
     _checkpoint_type: ClassVar[type[Checkpoint]] = TorchCheckpoint
 
     def __init__(

@@ -41,9 +41,9 @@ def save_checkpoint(**values: Any) -> None:
 
 
 def load_checkpoint() -> dict[Any, Any] | None:
-    """The dict of the newest checkpoint, or None on a fresh start."""
+    """What ``save_checkpoint()`` got last, as a dict, or None on a fresh start."""
     checkpoint = session.get_checkpoint()
-    return None if checkpoint is None else checkpoint.to_dict()
+    return None if checkpoint is None else checkpoint._saved()
 
 
 def world_size() -> int:
@@ -73,8 +73,10 @@ def node_rank() -> int:
 
 def __getattr__(name: str) -> Any:
     """``train.torch`` and its like, imported when first asked for."""
-    if name == "torch":
-        import importlib
+    import importlib
 
-        return importlib.import_module(f"lockstep.{name}")
+    if name == "torch":
+        return importlib.import_module("lockstep.torch")
+    if name == "Trainer":
+        return importlib.import_module("lockstep.sgd.trainer").TrainTrainer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,276 @@
+"""Hooks into a run of ``lockstep.sgd.Trainer``, called in the process that called ``run()``. For example::
+
+from lockstep.sgd import SGDCallback
+
+class Printer(SGDCallback):
+    def handle_result(self, results):
+        print([result["loss"] for result in results])
+
+trainer.run(train_func, callbacks=[Printer()])
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lockstep import _core
+from lockstep.config import local_path, plain
+from lockstep.errors import ConfigError, LockstepError
+from lockstep.sgd.constants import RESULT_FILE_JSON, TRAINING_ITERATION
+from lockstep.sgd.utils import refused, replace_file
+
+Results = list[dict[str, Any] | None]
+"""Metrics by rank; None for a rank that ended without that report."""
+
+
+class SGDCallback:
+    """Override what you need, with the parameters that you need: every body is empty.
+
+    Called one at a time, in the thread that called ``run()``; one that raises ends the run.
+    """
+
+    def start_training(self, logdir: str, config: dict[str, Any], **info: Any) -> None:
+        """The workers are about to run the function; `logdir` is the directory of this run."""
+
+    def handle_result(self, results: Results, **info: Any) -> None:
+        """All ranks made their n-th report: metrics by rank, None for a rank that ended without it."""
+
+    def finish_training(self, error: bool = False, **info: Any) -> None:
+        """The run is over; `error` tells whether badly."""
+
+
+TrainingCallback = SGDCallback
+"""The name that Ray Train has for it."""
+
+
+def call_hook(hook: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a hook of a callback with as many of `arguments` as it has parameters for; gives what it returned.
+
+    They are passed without names, so that users may choose their own; only a keyword-only parameter gets the argument
+    that SGDCallback has under its name::
+
+        call_hook(callback.start_training, "/runs/run_001", {})
+        call_hook(callback.handle_result, results)
+        call_hook(callback.finish_training, False)
+    """
+    try:
+        parameters = list(inspect.signature(hook).parameters.values())
+    except (TypeError, ValueError):  # something compiled, which does not tell
+        return hook(*arguments)
+    kinds = [parameter.kind for parameter in parameters]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return hook(*arguments)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    count = sum(kind in positional for kind in kinds)
+    keyword_only = {parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
+    if not keyword_only:
+        return hook(*arguments[:count])
+    named = dict(zip(_hook_parameters(hook), arguments, strict=False))
+    return hook(*arguments[:count], **{name: value for name, value in named.items() if name in keyword_only})
+
+
+def _hook_parameters(hook: Callable[..., Any]) -> list[str]:
+    ours = getattr(SGDCallback, getattr(hook, "__name__", ""), None)
+    return [] if ours is None else list(inspect.signature(ours).parameters)[1:]
+
+
+class _LogdirCallback(SGDCallback):
+    """One that writes into a directory: its own, or that of the run."""
+
+    def __init__(self, logdir: str | os.PathLike[str] | None) -> None:
+        self._given = None if logdir is None else Path(local_path(logdir, f"[{type(self).__name__}] logdir"))
+        self._run: Path | None = None
+
+    @property
+    def logdir(self) -> Path | None:
+        """Where it writes; None until the first run starts, unless it was given one."""
+        return self._given or self._run
+
+    def start_training(self, logdir: str, config: dict[str, Any], **info: Any) -> None:
+        self._run = Path(local_path(logdir, f"[{type(self).__name__}] logdir"))
+
+    def _is_in_run_directory(self) -> bool:
+        assert self._run is not None
+        return self._given is None or self._given.resolve() == self._run.resolve()
+
+
+class JsonLoggerCallback(_LogdirCallback):
+    """Writes the results of some workers into a file that is JSON at every moment: a list with an entry a report.
+
+    An entry is the list of those workers' metrics, of one worker, too (null for one that ended without that report)::
+
+        callback = JsonLoggerCallback(workers_to_log=[0, 1])
+        trainer.run(train_func, callbacks=[callback])
+        json.loads(callback.log_path.read_text())  # [[{"loss": 0.5, ...}, {"loss": 0.4, ...}], ...]
+
+    `workers_to_log` is a rank, a list of ranks, or None for all. The next run begins the file of a given `logdir` anew.
+    """
+
+    _default_filename: ClassVar[str] = RESULT_FILE_JSON
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str] | None = None,
+        filename: str | os.PathLike[str] | None = None,
+        workers_to_log: int | Sequence[int] | None = 0,
+    ) -> None:
+        super().__init__(logdir)
+        name = self._default_filename if filename is None else str(filename)
+        if not name or name != os.path.basename(name) or name in (".", ".."):
+            raise ConfigError(f"[JsonLoggerCallback] filename is {name!r}; it must be a name without a path")
+        self.filename = name
+        self._workers = _ranks("JsonLoggerCallback", "workers_to_log", workers_to_log)
+        self._size = 0
+
+    @property
+    def log_path(self) -> Path | None:
+        """The file; None until the first run starts, unless there is a logdir."""
+        return None if self.logdir is None else self.logdir / self.filename
+
+    def start_training(self, logdir: str, config: dict[str, Any], **info: Any) -> None:
+        super().start_training(logdir, config)
+        path = self._path()
+        if self._is_in_run_directory() and path.exists():  # the run's own, or that of another callback
+            raise ConfigError(f"[JsonLoggerCallback] {path} is there already; choose another filename")
+        replace_file(path, lambda file: file.write(b"[]"))
+        self._size = 2
+
+    def handle_result(self, results: Results, **info: Any) -> None:
+        chosen = _chosen("JsonLoggerCallback", results, self._workers)
+        text = json.dumps(_plain(chosen), ensure_ascii=False).encode("utf-8", "replace")
+        path = self._path()
+        try:
+            with open(path, "r+b", buffering=0) as file:
+                self._append(file.fileno(), (b",\n" if self._size > 2 else b"") + text)
+        except OSError as error:
+            raise refused(path, "written", error) from error
+
+    def _append(self, file: int, entry: bytes) -> None:
+        """Puts `entry` where the last bracket is, with a bracket behind it, or leaves the file as it was."""
+        end = self._size - 1
+        if os.fstat(file).st_size != self._size:
+            raise OSError(f"it has {os.fstat(file).st_size} bytes instead of {self._size}: someone else changed it")
+        # In one piece: a reader finds the old list or the new one.
+        written = os.pwrite(file, entry + b"]", end)
+        if written <= len(entry):
+            os.pwrite(file, b"]", end)
+            os.ftruncate(file, self._size)
+            raise OSError(f"only {written} of {len(entry) + 1} bytes fit")
+        self._size += len(entry)
+
+    def _path(self) -> Path:
+        path = self.log_path
+        if path is None:
+            raise LockstepError("[JsonLoggerCallback] no run has started; pass this callback to Trainer.run()")
+        return path
+
+
+class TBXLoggerCallback(_LogdirCallback):
+    """Writes the numbers that one worker reports as TensorBoard events; the step is its ``_training_iteration``::
+
+        trainer.run(train_func, callbacks=[TBXLoggerCallback(logdir="~/tensorboard/digits")])
+
+    Every run has rank 0's events in its directory, with or without this: they are not written there twice. There,
+    another worker's lie in a directory below (``rank_1``), which TensorBoard shows as a curve of its own. In scripts
+    written for Ray, tags begin with ``ray/sgd/``, as they know them.
+    """
+
+    _ray_prefix: ClassVar[str] = "ray/sgd/"
+
+    def __init__(self, logdir: str | os.PathLike[str] | None = None, worker_to_log: int = 0) -> None:
+        super().__init__(logdir)
+        if not _is_rank(worker_to_log):
+            raise ConfigError(f"[TBXLoggerCallback] worker_to_log is {worker_to_log!r}; it must be a rank, such as 0")
+        self._worker = worker_to_log
+        self._sink: _core.ReportSink | None = None
+
+    def start_training(self, logdir: str, config: dict[str, Any], **info: Any) -> None:
+        super().start_training(logdir, config)
+        self._sink = None
+        self._prefix = self._ray_prefix if "lockstep.as_ray" in sys.modules else ""
+        self._reports = 0
+        place = self.logdir
+        assert place is not None
+        if not self._prefix and self._is_in_run_directory():
+            if self._worker == 0:
+                return
+            place /= f"rank_{self._worker}"
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise refused(place, "made", error) from error
+        self._sink = _core.ReportSink.tensorboard(str(place))
+        self._sink.start({})
+
+    def handle_result(self, results: Results, **info: Any) -> None:
+        (metrics,) = _chosen("TBXLoggerCallback", results, [self._worker])
+        self._reports += 1
+        if self._sink is None or metrics is None:
+            return
+        step = metrics.get(TRAINING_ITERATION, self._reports)
+        self._sink.write({self._prefix + key: value for key, value in metrics.items()}, int(step))
+        self._sink.flush()
+
+    def finish_training(self, error: bool = False, **info: Any) -> None:
+        if self._sink is not None:
+            self._sink.close()
+
+
+class PrintCallback(SGDCallback):
+    """Prints every report as a line of JSON, the list of the metrics of `workers_to_print` (None: all)::
+
+    trainer.run(train_func, callbacks=[PrintCallback(workers_to_print=0)])  # [{"loss": 0.5, ...}]
+    """
+
+    def __init__(
+        self, workers_to_print: int | Sequence[int] | None = None, *, workers_to_log: int | Sequence[int] | None = None
+    ) -> None:
+        """`workers_to_log` is another spelling."""
+        if workers_to_print is not None and workers_to_log is not None:
+            raise ConfigError("[PrintCallback] workers_to_print and workers_to_log are both given; give one of them")
+        name = "workers_to_log" if workers_to_print is None else "workers_to_print"
+        given = workers_to_log if workers_to_print is None else workers_to_print
+        self._workers = _ranks("PrintCallback", name, given)
+
+    def handle_result(self, results: Results, **info: Any) -> None:
+        print(json.dumps(_plain(_chosen("PrintCallback", results, self._workers))))
+
+
+def _ranks(where: str, field: str, value: int | Sequence[int] | None) -> list[int] | None:
+    """The ranks that `value` names: one, several, or None for all."""
+    if value is None:
+        return None
+    ranks = list(value) if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]
+    if not ranks or not all(map(_is_rank, ranks)):
+        raise ConfigError(f"[{where}] {field} is {value!r}; it must be a rank, a list of ranks, or None for all")
+    return [rank for rank in ranks if isinstance(rank, int)]
+
+
+def _is_rank(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _chosen(where: str, results: Results, ranks: Sequence[int] | None) -> Results:
+    if ranks is None:
+        return list(results)
+    if max(ranks) >= len(results):
+        raise ConfigError(f"[{where}] there is no rank {max(ranks)}: the run has {len(results)} workers")
+    return [results[rank] for rank in ranks]
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON holds it: arrays are lists, their elements numbers; what is none of that becomes its repr."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    if not isinstance(value, (bool, int, float, str)) and callable(getattr(value, "tolist", None)):
+        value = value.tolist()
+        return [_plain(item) for item in value] if isinstance(value, list) else plain(value)
+    return plain(value)

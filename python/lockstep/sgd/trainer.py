@@ -1,0 +1,440 @@
+"""RaySGD's ``Trainer``: a warm group of workers that runs one training function after the other."""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lockstep import _core, _pickling
+from lockstep.backend import BackendConfig
+from lockstep.callbacks import Callback, CallbackAdapter, RunInfo
+from lockstep.checkpoint import Checkpoint
+from lockstep.config import CheckpointConfig, ScalingConfig
+from lockstep.errors import ConfigError, LockstepError
+from lockstep.sgd.backends import backend_config_of
+from lockstep.sgd.callbacks import SGDCallback, call_hook
+from lockstep.sgd.checkpoints import CheckpointFiles, read_checkpoint
+from lockstep.sgd.utils import construct_path
+from lockstep.sgd.worker_group import Job, WorkerDied, WorkerGroup
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Results = list[dict[str, Any] | None]
+"""What all ranks reported, by rank; None for one that ended without that report."""
+
+
+class Trainer:
+    """Starts workers once, and runs training functions on them::
+
+        from lockstep import sgd
+
+        def train_func(config):
+            for epoch in range(config["num_epochs"]):
+                sgd.report(epoch=epoch)
+            return sgd.world_rank()
+
+        with sgd.Trainer(backend="torch", num_workers=2) as trainer:
+            trainer.run(train_func, config={"num_epochs": 3})  # [0, 1]
+
+    A function that raises ends its run with that error; workers that die are replaced, and the run goes on from its
+    last checkpoint, up to `max_retries` times (-1: for ever). The trainer can be used again after either. What
+    functions return is pickled on the workers and unpickled here.
+    """
+
+    _prefix: ClassVar[str] = "sgd"
+    _checkpoints_are_files: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        backend: str | BackendConfig = "torch",
+        num_workers: int = 1,
+        use_gpu: bool = False,
+        resources_per_worker: dict[str, float] | None = None,
+        logdir: str | Path | None = None,
+        max_retries: int = 3,
+    ) -> None:
+        if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < -1:
+            raise ConfigError(f"[sgd] max_retries is {max_retries!r}; it must be an int of at least -1 (for ever)")
+        scaling = ScalingConfig(num_workers=num_workers, use_gpu=use_gpu, resources_per_worker=resources_per_worker)
+        self._group = WorkerGroup(scaling, backend_config_of(backend), trainer="Trainer")
+        self._max_retries = max_retries
+        name = f"{self._prefix}_{datetime.now():%Y-%m-%d_%H-%M-%S}" if logdir is None else logdir
+        self.logdir: Path = construct_path(Path(name), Path(_core.default_storage_path()))
+        """Where the directories of its runs are."""
+        self.latest_run_dir: Path | None = None
+        """Of the newest run; None before the first."""
+        self._files: CheckpointFiles | None = None
+        self._iterator: SGDIterator | None = None
+
+    # ------------------------------------------------------------------ its life
+
+    def start(self, initialization_hook: Callable[[], Any] | None = None) -> None:
+        """Starts the workers and calls the hook on each of them, and on those that replace them later."""
+        if self._group.is_started:
+            raise LockstepError("[sgd] the trainer is started already; call shutdown() before another start()")
+        self.logdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._group.start(initialization_hook)
+        except WorkerDied as death:
+            raise death.result.error from None  # type: ignore[misc]
+
+    def shutdown(self) -> None:
+        """Ends the workers. A run that an iterator has not finished ends with them."""
+        self._check_started("shutdown")
+        if self._iterator is not None and not self._iterator._is_over:
+            self._group.stop()
+            self._iterator._thread.join()
+        self._iterator = None
+        self._group.shutdown()
+
+    def __enter__(self) -> Self:
+        if not self._group.is_started:
+            self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._group.is_started:
+            self.shutdown()
+
+    # ------------------------------------------------------------------ runs
+
+    def run(
+        self,
+        train_func: Callable[..., Any],
+        config: dict[str, Any] | None = None,
+        callbacks: Sequence[SGDCallback] | None = None,
+        checkpoint: dict[str, Any] | Checkpoint | str | Path | None = None,
+        checkpoint_strategy: CheckpointConfig | None = None,
+        dataset: Any = None,
+    ) -> list[Any]:
+        """Runs the function on all workers; what it returned, by rank.
+
+        `checkpoint` is what ``load_checkpoint()`` gives at first: a dict, or where one was saved.
+        """
+        run = self._new_run(train_func, config, dataset, checkpoint, checkpoint_strategy)
+        hooks = list(callbacks or ())
+        started: list[SGDCallback] = []
+
+        def start() -> None:
+            for hook in hooks:
+                started.append(hook)
+                call_hook(hook.start_training, str(self.latest_run_dir), config or {})
+
+        def handle(results: Results) -> None:
+            for hook in hooks:
+                call_hook(hook.handle_result, results)
+
+        failed = True
+        try:
+            values = run.execute(start, handle)
+            failed = False
+            return values
+        finally:
+            for hook in started:
+                call_hook(hook.finish_training, failed)
+
+    def run_iterator(
+        self,
+        train_func: Callable[..., Any],
+        config: dict[str, Any] | None = None,
+        checkpoint: dict[str, Any] | Checkpoint | str | Path | None = None,
+        checkpoint_strategy: CheckpointConfig | None = None,
+        dataset: Any = None,
+    ) -> SGDIterator:
+        """As run(), but gives what the workers report, as they report it."""
+        run = self._new_run(train_func, config, dataset, checkpoint, checkpoint_strategy)
+        self._iterator = SGDIterator(run)
+        return self._iterator
+
+    def to_worker_group(self, train_cls: type, *args: Any, **kwargs: Any) -> SGDWorkerGroup:
+        """An instance of the class on every worker; starts the workers if they are not.
+
+        group = trainer.to_worker_group(Worker, lr=0.1)
+        group.call("train_epoch")  # [0.7, 0.8]
+        """
+        if not self._group.is_started:
+            self.start()
+        self._check_idle()
+        return SGDWorkerGroup(self, train_cls, args, kwargs)
+
+    def to_tune_trainable(self, train_func: Callable[..., Any], dataset: Any = None) -> Any:
+        """Tuning is not there yet."""
+        raise NotImplementedError("[sgd] to_tune_trainable() needs tuning, which is not there yet; run() trains once")
+
+    # ------------------------------------------------------------------ what the latest run saved
+
+    @property
+    def latest_checkpoint(self) -> dict[Any, Any] | None:
+        """What ``save_checkpoint()`` got last in the newest run, or what the run was given."""
+        return None if self._files is None else self._files.latest
+
+    @property
+    def latest_checkpoint_dir(self) -> Path | None:
+        """Where the newest run keeps its checkpoints; None before the first run."""
+        return None if self._files is None else self._files.directory
+
+    @property
+    def latest_checkpoint_path(self) -> Path | None:
+        """The newest checkpoint of the newest run, if it is on disk."""
+        return None if self._files is None else self._files.latest_path
+
+    @property
+    def best_checkpoint(self) -> dict[Any, Any] | None:
+        """The best of the newest run by its strategy's score; without one, the latest."""
+        return None if self._files is None else self._files.best
+
+    @property
+    def best_checkpoint_path(self) -> Path | None:
+        """Where that one lies."""
+        return None if self._files is None else self._files.best_path
+
+    @staticmethod
+    def load_checkpoint_from_path(path: str | Path) -> dict[Any, Any]:
+        """The dict that a checkpoint file or directory holds. Unpickles: only of files that you trust."""
+        return read_checkpoint(path)._saved()
+
+    # ------------------------------------------------------------------ inside
+
+    def _new_run(
+        self,
+        train_func: Callable[..., Any],
+        config: dict[str, Any] | None,
+        dataset: Any,
+        checkpoint: dict[str, Any] | Checkpoint | str | Path | None,
+        strategy: CheckpointConfig | None,
+    ) -> _Run:
+        self._check_started("run")
+        self._check_idle()
+        _pickling.check_signature(train_func)
+        if config is not None and not isinstance(config, dict):
+            raise ConfigError(f"[sgd] config is {config!r}; it must be a dict or None")
+        if dataset is not None:
+            raise NotImplementedError("[sgd] dataset= needs data sets, which are not there yet")
+        resume_from = None if checkpoint is None else read_checkpoint(checkpoint)
+        directory = self._next_run_dir()
+        files = CheckpointFiles(
+            directory / "checkpoints",
+            strategy or CheckpointConfig(),
+            as_file=self._checkpoints_are_files,
+            resume_from=resume_from,
+        )
+        self.latest_run_dir, self._files = directory, files
+        return _Run(self._group, train_func, config, directory, files, self._max_retries)
+
+    def _next_run_dir(self) -> Path:
+        """Beyond those that are there, of an earlier process perhaps."""
+        found = (re.fullmatch(r"run_(\d+)", entry.name) for entry in self.logdir.iterdir())
+        return self.logdir / f"run_{max((int(match[1]) for match in found if match), default=0) + 1:03d}"
+
+    def _check_started(self, what: str) -> None:
+        if not self._group.is_started:
+            raise LockstepError(
+                f"[sgd] {what}() was called before start() or after shutdown(); call start() first, or use the trainer "
+                "as a context manager"
+            )
+
+    def _check_idle(self) -> None:
+        if self._iterator is not None and not self._iterator._is_over:
+            raise LockstepError(
+                "[sgd] the iterator of an earlier run_iterator() is not finished; go on with it, or call its "
+                "get_final_results(force=True)"
+            )
+
+    @property
+    def _executor(self) -> WorkerGroup:
+        return self._group
+
+
+class TrainTrainer(Trainer):
+    """Ray Train's first ``Trainer``: the same, with checkpoints that are directories."""
+
+    _prefix = "train"
+    _checkpoints_are_files = False
+
+
+TrainTrainer.__name__ = TrainTrainer.__qualname__ = "Trainer"
+
+
+class _Run:
+    """One run of a trainer, through all its retries."""
+
+    def __init__(
+        self,
+        group: WorkerGroup,
+        function: Callable[..., Any],
+        config: dict[str, Any] | None,
+        directory: Path,
+        files: CheckpointFiles,
+        max_retries: int,
+    ) -> None:
+        self.group = group
+        self._function = function
+        self._config = config
+        self._directory = directory
+        self._files = files
+        self._max_retries = max_retries
+
+    def execute(self, on_start: Callable[[], object], on_results: Callable[[Results], object]) -> list[Any]:
+        """To the end, in the calling thread. `on_start` is called when the directory is there, `on_results` hears what
+        the ranks report.
+        """
+        self.group.num_failures = 0
+        again = False
+        while True:
+            hooks = CallbackAdapter(_Hooks(None if again else on_start, on_results, self._files))
+            job = Job(self._function, self._config, self._directory, [hooks], self._files.latest_handle, again)
+            try:
+                return self.group.run(job)
+            except WorkerDied as death:
+                if not death.while_idle:
+                    if 0 <= self._max_retries <= self.group.num_failures:
+                        raise death.result.error from None  # type: ignore[misc]
+                    self.group.num_failures += 1
+            again = (self._directory / "run.json").exists()
+
+
+class _Hooks(Callback):
+    def __init__(
+        self,
+        on_start: Callable[[], object] | None,
+        on_results: Callable[[Results], object],
+        files: CheckpointFiles,
+    ) -> None:
+        self._on_start = on_start
+        self._on_results = on_results
+        self._files = files
+
+    def on_start(self, run: RunInfo) -> None:
+        if self._on_start is not None:
+            self._on_start()
+
+    def on_report(self, results: Results) -> None:
+        self._on_results(results)
+
+    def on_checkpoint(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+        self._files.add(checkpoint, metrics)
+
+
+class SGDIterator(Iterator[Results]):
+    """What the workers of a run report, as they report it; each item is the list of all ranks' metrics::
+
+        for results in trainer.run_iterator(train_func):
+            print(results[0]["loss"])
+
+    Workers do not wait for whoever reads.
+    """
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        self._executor = run.group
+        self._queue: queue.SimpleQueue[Results | None] = queue.SimpleQueue()
+        self._values: list[Any] | None = None
+        self._error: BaseException | None = None
+        self._finished = False
+        self._is_over = False
+        self._thread = run.group.thread = threading.Thread(target=self._work, name="lockstep-run", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._values = self._run.execute(lambda: None, self._queue.put)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._is_over = True
+            self._queue.put(None)
+
+    def __next__(self) -> Results:
+        if not self._finished:
+            results = self._queue.get()
+            if results is not None:
+                return results
+            self._finished = True
+            self._thread.join()
+            if self._error is not None:
+                raise self._error
+        raise StopIteration
+
+    def is_finished(self) -> bool:
+        """Whether the run is over and all its results were given."""
+        return self._finished
+
+    def get_final_results(self, force: bool = False) -> list[Any]:
+        """What the function returned, by rank. With `force` also before all results were given: drops the rest."""
+        if not self._finished and not force:
+            raise LockstepError(
+                "[sgd] the run's results were not all taken; iterate to the end, or call get_final_results(force=True)"
+            )
+        for _ in self:
+            pass
+        if self._error is not None:
+            raise self._error
+        assert self._values is not None
+        return self._values
+
+
+class SGDWorkerGroup:
+    """An instance of a class on every worker, which keeps its state from call to call."""
+
+    def __init__(self, trainer: Trainer, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._trainer = trainer
+        self._name = f"{cls.__qualname__}_{id(self):x}"
+        self._make = (cls, args, kwargs)
+        self._execute(_make_instance, self._name, *self._make)
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Calls the method on every worker's instance; what it returned, by rank.
+
+        What it raises comes out as it is, and the instances stay. When a worker has died, all instances are gone: that
+        is an error too, and the next call is made on new ones.
+        """
+        return self._execute(_call_instance, self._name, *self._make, method, args, kwargs)
+
+    def shutdown(self) -> None:
+        """Ends the workers, the trainer's."""
+        self._trainer.shutdown()
+
+    def __len__(self) -> int:
+        return len(self._trainer._group)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def _execute(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        self._trainer._check_started("call")
+        self._trainer._check_idle()
+        try:
+            return self._trainer._group.execute(function, *args)
+        except WorkerDied as death:
+            raise death.result.error from None  # type: ignore[misc]
+
+
+_instances: dict[str, Any] = {}
+"""On a worker: those of SGDWorkerGroups, by name."""
+
+
+def _make_instance(name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    _instances[name] = cls(*args, **kwargs)
+
+
+def _call_instance(
+    name: str,
+    cls: type,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    method: str,
+    method_args: tuple[Any, ...],
+    method_kwargs: dict[str, Any],
+) -> Any:
+    if name not in _instances:
+        _make_instance(name, cls, args, kwargs)
+    return getattr(_instances[name], method)(*method_args, **method_kwargs)

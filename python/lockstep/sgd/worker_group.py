@@ -1,0 +1,300 @@
+"""Workers that stay: one function after the other runs on them, and what they hold is there for the next."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lockstep import _core, _pickling
+from lockstep.backend import BackendConfig
+from lockstep.callbacks import CallbackAdapter
+from lockstep.checkpoint import Checkpoint
+from lockstep.config import RunConfig, ScalingConfig, plain
+from lockstep.errors import Failure, LockstepError, TrainingInterrupted, last_attempt
+from lockstep.result import Result
+from lockstep.trainer import DataParallelTrainer, may_handle_signals, process_options
+
+_REPLACED = "lockstep._worker.WorkerReplaced"
+_alive: weakref.WeakSet[WorkerGroup] = weakref.WeakSet()
+
+
+class WorkerDied(LockstepError):
+    """Workers of the group are gone, and with them what they held; the next call starts new ones."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(str(result.error))
+        self.result = result
+        self.while_idle = any(failure.type == _REPLACED for failure in last_attempt(result.failures))
+        """Nothing of the run was lost: it had not begun."""
+
+
+@dataclass
+class Job:
+    """What the workers are to do."""
+
+    function: Callable[..., Any]
+    config: dict[str, Any] | None = None
+    directory: Path | None = None
+    """Of the run; None: work that is no run and leaves nothing behind."""
+    callbacks: Sequence[CallbackAdapter] = field(default_factory=tuple)
+    resume_from: Checkpoint | None = None
+    again: bool = False
+    """The directory is there already: the run goes on after a failure."""
+
+
+class WorkerGroup:
+    """`scaling.num_workers` processes, joined by `backend`::
+
+        with WorkerGroup(ScalingConfig(num_workers=2)) as group:
+            group.execute(os.getpid)  # [4711, 4712]
+
+    Safe to use from one thread at a time, ``shutdown()`` from any.
+    """
+
+    def __init__(
+        self,
+        scaling: ScalingConfig,
+        backend: BackendConfig | None = None,
+        *,
+        trainer: str = "WorkerGroup",
+        verbose: int = 1,
+    ) -> None:
+        self.scaling = scaling
+        self.backend = backend
+        self._backend_hooks = None if backend is None or backend.backend_cls is None else backend.backend_cls()
+        self._trainer = trainer
+        self._verbose = verbose
+        self._agent: _core.AgentSlot | None = None
+        self._process: dict[str, Any] = {}
+        self._hook: Callable[[], Any] | None = None
+        self._up = False
+        self.num_failures = 0
+        """How often workers of the current run were started anew."""
+        self.thread: threading.Thread | None = None
+        """Of the run that an iterator waits for."""
+
+    # ------------------------------------------------------------------ its life
+
+    @property
+    def is_started(self) -> bool:
+        """Between start() and shutdown()."""
+        return self._agent is not None
+
+    def start(self, initialization_hook: Callable[[], Any] | None = None) -> None:
+        """Starts the workers and runs the hook on each; on those that replace dead ones too."""
+        self._hook = initialization_hook
+        preload = DataParallelTrainer._preload + (self.backend.preload if self.backend is not None else ())
+        self._process = process_options(preload)
+        self._agent = _core.AgentSlot()
+        _alive.add(self)
+        try:
+            self.ensure_workers()
+        except BaseException:
+            self.stop()
+            raise
+
+    def ensure_workers(self) -> None:
+        """Starts the workers when they are not there. Raises WorkerDied when they do not live through their start."""
+        if self._up:
+            return
+        hook = self._hook or _nothing
+        values = self._do(Job(hook), backend=self.backend, joined=False)
+        self._up = values is not None
+        if self._backend_hooks is not None:
+            self._backend_hooks.on_start(self, self.backend)
+
+    def shutdown(self) -> None:
+        """Ends the workers, well where that is possible. Does nothing when there are none."""
+        if self._agent is None:
+            return
+        try:
+            if self._up and not self._agent.in_run:
+                if self._backend_hooks is not None:
+                    self._backend_hooks.on_shutdown(self, self.backend)
+                self._do(Job(_nothing), keep=False)
+        except WorkerDied:
+            pass  # they were to end
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Ends the workers at once, whatever they do. A run on them fails. Any thread may call it."""
+        agent, self._agent, self._up = self._agent, None, False
+        _alive.discard(self)
+        if agent is not None:
+            agent.stop()
+
+    def __enter__(self) -> WorkerGroup:
+        if not self.is_started:
+            self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def __len__(self) -> int:
+        return self.scaling.num_workers
+
+    # ------------------------------------------------------------------ work
+
+    def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Calls the function on every worker; what it returned, by rank.
+
+        What it raised on the lowest rank is raised here; the workers stay. Raises WorkerDied when one did not.
+        """
+        self.ensure_workers()
+        outcomes = self._do(Job(_Call(function, args, kwargs)))
+        for outcome in outcomes:
+            if isinstance(outcome, _Raised):
+                raise outcome.error
+        return outcomes
+
+    def execute_single(self, rank: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls the function on one worker."""
+        self.ensure_workers()
+        outcome = self._do(Job(_Call(function, args, kwargs, rank)))[rank]
+        if isinstance(outcome, _Raised):
+            raise outcome.error
+        return outcome
+
+    def run(self, job: Job) -> list[Any]:
+        """Runs a training function; what it returned, by rank.
+
+        Raises WorkerDied when workers died, the error of the function, TrainingInterrupted after Ctrl-C.
+        """
+        self.ensure_workers()
+        if self._backend_hooks is not None:
+            self._backend_hooks.on_training_start(self, self.backend)
+        return self._do(job)
+
+    def _do(
+        self, job: Job, *, backend: BackendConfig | None = None, joined: bool = True, keep: bool = True
+    ) -> list[Any]:
+        if self._agent is None:
+            raise LockstepError("[sgd] the workers are not started; call start() first")
+        payload = _pickling.dump(job.function, job.config, backend)
+        resume_from = None if job.resume_from is None else job.resume_from._as_handle()
+        self._up = False  # unless all goes well
+        outcome, signal, values = _core.run(
+            self._options(job, joined, keep),
+            payload,
+            list(job.callbacks),
+            resume_from,
+            may_handle_signals(),
+            self._agent,
+        )
+        if outcome.state == "finished":
+            self._up = keep
+            return [pickle.loads(value) if value else None for value in values]
+        result = Result._from_outcome(outcome, job.config, self._trainer, function=job.function, where="run")
+        if outcome.state == "interrupted":
+            raise TrainingInterrupted("[run] the run was interrupted", result, signal)
+        raised = next((adapter.raised for adapter in job.callbacks if adapter.raised is not None), None)
+        if raised is not None:
+            raise raised
+        if _is_death(result.failures):
+            raise WorkerDied(result) from result.error
+        assert result.error is not None
+        raise result.error
+
+    def _options(self, job: Job, joined: bool, keep: bool) -> dict[str, Any]:
+        place = job.directory
+        run = RunConfig(verbose=self._verbose).to_options()
+        run["checkpoint"]["num_to_keep"] = 0
+        if place is not None:
+            run["storage_path"], run["name"] = str(place.parent), place.name
+        else:
+            run["storage_path"], run["name"] = os.getcwd(), "group"
+        return {
+            "trainer": self._trainer,
+            "config": plain(job.config or {}),
+            "metadata": {},
+            "scaling": self.scaling.to_options(),
+            "run": run,
+            **self._process,
+            "restore": job.again,
+            "keep_workers": keep,
+            "record": place is not None,
+            "extra": {"joined": joined},
+        }
+
+    # ------------------------------------------------------------------ in the words of others
+
+    @property
+    def worker_group(self) -> WorkerGroup:
+        """Itself."""
+        return self
+
+    @property
+    def _num_failures(self) -> int:
+        return self.num_failures
+
+
+def _is_death(failures: Sequence[Failure]) -> bool:
+    """Whether workers died, rather than the function failing."""
+    last = last_attempt(failures)
+    return any(f.type == _REPLACED for f in last) or (
+        bool(last) and last[0].kind not in ("exception", "callback", "storage", "internal")
+    )
+
+
+@dataclass
+class _Raised:
+    error: BaseException
+
+
+class _Call:
+    """A call on the workers, or on one of them. What it raises is an answer: the worker goes on."""
+
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], rank: int | None = None
+    ) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.rank = rank
+
+    def __call__(self) -> Any:
+        from lockstep import session
+
+        if self.rank not in (None, session.get_world_rank()):
+            return None
+        try:
+            return self.function(*self.args, **self.kwargs)
+        except Exception as error:
+            return _raised(error)
+
+
+def _raised(error: Exception) -> _Raised:
+    """The error as it can travel, with the worker's traceback as its note."""
+    from lockstep import session
+    from lockstep._worker import describe
+    from lockstep.errors import cause_of
+
+    failure = Failure.from_dict({**describe(error), "rank": session.get_world_rank()})
+    try:
+        copy = pickle.loads(_pickling.dump_value(error))
+        copy.add_note(f"\nTraceback of {failure.who}:\n{failure.traceback.rstrip()}")
+        return _Raised(copy)
+    except Exception:  # some errors cannot be pickled, others not unpickled
+        return _Raised(cause_of(failure) or LockstepError(failure.summary))
+
+
+def _nothing() -> None:
+    pass
+
+
+@atexit.register
+def _end_all() -> None:
+    """A thread that waits for a run must not be caught in it by the end of the interpreter."""
+    for group in list(_alive):
+        group.stop()
+        if group.thread is not None:
+            group.thread.join()
