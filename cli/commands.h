@@ -9,8 +9,9 @@
 namespace lockstep::cli {
 
 /// Becomes the Python interpreter that runs the script `arguments[0]` with the rest: the one beside this executable (a
-/// virtual environment's), else python3 in PATH. Returns only by throwing.
-int run(const std::vector<std::string>& arguments);
+/// virtual environment's), else python3 in PATH. `as_ray`: the release of Ray that the script is written for; empty:
+/// what LOCKSTEP_AS_RAY says. Returns only by throwing.
+int run(const std::vector<std::string>& arguments, const std::string& as_ray);
 
 /// A table of the runs below `path`, newest first; `path` may be a run itself. Empty: the default storage path.
 int runs(const std::string& path);

@@ -31,6 +31,8 @@ _lockstep() {
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         _lockstep_words "$current" "run runs logs checkpoint completion --help --version"
+    elif [[ "$command" == run && COMP_CWORD -eq 2 && "$current" == -* ]]; then
+        _lockstep_words "$current" "--as-ray --help"
     elif [[ "$command" == run ]]; then
         compopt -o filenames 2>/dev/null
         while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$current")
@@ -77,7 +79,13 @@ _lockstep() {
         return
     fi
     case "${words[2]}" in
-        run) _files ;;
+        run)
+            if ((CURRENT == 3)) && [[ "${words[3]}" == -* ]]; then
+                compadd -- --as-ray --help
+            else
+                _files
+            fi
+            ;;
         runs) _files -/ ;;
         logs)
             shift words
@@ -122,6 +130,7 @@ complete -c lockstep -n __fish_use_subcommand -a logs -d 'Print what the workers
 complete -c lockstep -n __fish_use_subcommand -a checkpoint -d 'List or verify checkpoints'
 complete -c lockstep -n __fish_use_subcommand -a completion -d 'Print a completion script'
 complete -c lockstep -n '__fish_seen_subcommand_from run' -F
+complete -c lockstep -n '__fish_seen_subcommand_from run' -l as-ray -d 'Let import ray be Lockstep'
 complete -c lockstep -n '__fish_seen_subcommand_from runs' -a '(__fish_complete_directories (commandline -ct))'
 complete -c lockstep -n '__fish_seen_subcommand_from logs' -a '(__lockstep_runs)'
 complete -c lockstep -n '__fish_seen_subcommand_from logs' -l rank -x -d 'Only this rank'

@@ -18,7 +18,14 @@ constexpr int kWrongUsage = 2;
 
 struct RunFormatter : CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: lockstep run [-h] SCRIPT [ARGS...]\n";
+    return "Usage: lockstep run [-h] [--as-ray[=RELEASE]] SCRIPT [ARGS...]\n";
+  }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    return option->check_lname("as-ray") ? "--as-ray[=RELEASE]"
+                                         : CLI::Formatter::make_option_name(option, is_positional);
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->check_lname("as-ray") ? "" : CLI::Formatter::make_option_opts(option);
   }
 };
 
@@ -53,7 +60,7 @@ class CommandLine {
 
   CLI::App app_{"Lockstep: train one function on many workers.", "lockstep"};
   std::function<int()> command_;
-  std::string path_, run_, shell_;
+  std::string path_, run_, shell_, as_ray_;
   LogsOptions logs_;
 };
 
@@ -87,11 +94,15 @@ CLI::App* CommandLine::add(CLI::App& parent, const char* name, const char* what,
 void CommandLine::add_run() {
   CLI::App* run = add(app_, "run", "Run a Python script",
                       "  lockstep run train.py\n"
-                      "  lockstep run train.py --epochs 10    everything after the script is the script's");
+                      "  lockstep run train.py --epochs 10    everything after the script is the script's\n"
+                      "  lockstep run --as-ray train.py       a script written for Ray; --as-ray=2.0 for that release");
   // The script's own options must reach it unread, so the script is no option of ours.
   run->prefix_command();
   run->formatter(std::make_shared<RunFormatter>());
-  run->callback([this, run] { command_ = [run] { return cli::run(run->remaining()); }; });
+  // A flag with a value, so that the script that follows it is not taken for the release.
+  run->add_flag("--as-ray{2.6}", as_ray_, "Let `import ray` be Lockstep: release 1.7, 2.0 or 2.6 (default)")
+      ->check(CLI::IsMember({"1.7", "2.0", "2.6"}));
+  run->callback([this, run] { command_ = [this, run] { return cli::run(run->remaining(), as_ray_); }; });
 }
 
 void CommandLine::add_runs() {

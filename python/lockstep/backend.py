@@ -30,6 +30,10 @@ class BackendConfig:
         """A ``lockstep.sgd.Backend`` whose hooks run where the trainer was made, beside those here; None: none."""
         return None
 
+    def environment(self) -> dict[str, str]:
+        """Variables that workers find before they import anything; those that the user has set win."""
+        return {}
+
     def validate(self) -> None:
         """Raises ConfigError when a field is wrong. Called where the trainer is made, before anything starts."""
 

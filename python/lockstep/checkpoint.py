@@ -151,6 +151,13 @@ class Checkpoint:
         return self._handle.path if self._handle is not None else None
 
     @property
+    def dir_or_data(self) -> str | dict[Any, Any]:
+        """Where it lies, or the dict: the name that Ray Tune's trials have for it. ``value`` is the same."""
+        return self.path if self.path is not None else self.to_dict()
+
+    value = dir_or_data
+
+    @property
     def uri(self) -> str | None:
         """``path`` as a ``file://`` address."""
         return None if self.path is None else Path(self.path).as_uri()

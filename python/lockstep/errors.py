@@ -57,6 +57,10 @@ class LockstepTimeoutError(LockstepError, TimeoutError):
     """A wait ended without what it waited for."""
 
 
+class NotAvailableError(LockstepError, NotImplementedError):
+    """What was asked for has no meaning here, or is not there yet; the message says what to use instead."""
+
+
 class InternalError(LockstepError):
     """A broken invariant of Lockstep itself: a bug to report."""
 

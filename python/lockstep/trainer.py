@@ -78,7 +78,14 @@ class DataParallelTrainer:
         payload = self._payload()
         adapters = [CallbackAdapter(callback, self._checkpoint_type) for callback in self.run_config.callbacks or ()]
         resume_from = None if self.resume_from_checkpoint is None else self.resume_from_checkpoint._as_handle()
-        outcome, interrupt, _ = _core.run(self._options(payload), payload, adapters, resume_from, may_handle_signals())
+        if self.backend_config is not None and self.backend_config.backend_cls is not None:
+            from lockstep.sgd.fit import fit_in_group
+
+            outcome, interrupt = fit_in_group(self, self._options(payload), payload, adapters, resume_from)
+        else:
+            outcome, interrupt, _ = _core.run(
+                self._options(payload), payload, adapters, resume_from, may_handle_signals()
+            )
         return self._conclude(outcome, interrupt, adapters)
 
     @classmethod
@@ -202,7 +209,7 @@ class DataParallelTrainer:
             "metadata": plain(self.metadata or {}),
             "scaling": self.scaling_config.to_options(),
             "run": run,
-            **process_options(self._preload + (backend.preload if backend is not None else ())),
+            **process_options(self._preload, backend),
             "restore": self._restored is not None,
             "function_pkl": payload,
         }
@@ -225,11 +232,15 @@ class DataParallelTrainer:
         return result
 
 
-def process_options(modules: tuple[str, ...]) -> dict[str, Any]:
-    """How workers come into being, with these modules imported: as this process is now."""
+def process_options(modules: tuple[str, ...], backend: BackendConfig | None) -> dict[str, Any]:
+    """How workers come into being: as this process is now, with these modules, and what the backend needs besides."""
+    environment = {} if backend is None else backend.environment()
+    modules = modules if backend is None else (*modules, *backend.preload)
+    if os.environ.get("LOCKSTEP_AS_RAY"):
+        modules = (*modules, "lockstep.as_ray._modules", "lockstep.as_ray._table")
     return {
         "argv": _fork_server_command(modules),
-        "env": {name: value for name, value in os.environ.items() if _is_text(name) and _is_text(value)},
+        "env": {**environment, **{k: v for k, v in os.environ.items() if _is_text(k) and _is_text(v)}},
         "cwd": os.getcwd(),
         "python_path": [os.path.abspath(entry) for entry in sys.path],
     }

@@ -139,7 +139,7 @@ driver::RunPlan plan_of(const py::dict& options, const py::bytes& payload) {
   plan.keep_workers = optional_of<bool>(options, "keep_workers").value_or(false);
   plan.record = optional_of<bool>(options, "record").value_or(true);
   if (options.contains("extra")) plan.extra = to_value(options["extra"], "extra");
-  if (plan.record && !plan.keep_workers) plan.function_pkl = plan.payload;
+  if (options.contains("function_pkl")) plan.function_pkl = to_bytes(py::cast<py::bytes>(options["function_pkl"]));
   return plan;
 }
 

@@ -134,7 +134,7 @@ class RunLoop {
     first_attempt_ = plan_.restore ? record_.attempt + 1 : 0;
     state_.attempt = first_attempt_ - 1;
     time_before_ = record_.time_total_s;
-    keeper_.set_next_seq(record_.next_seq);
+    keeper_.set_next_seq(plan_.restore ? record_.next_seq : first_seq());
     // run.json comes last: with it the directory is a run that can be restored.
     if (plan_.record) directory_.write_file("params.json", to_pretty_json(plan_.options.config));
     if (plan_.record && !plan_.function_pkl.empty()) directory_.write_file("function.pkl", plan_.function_pkl);
@@ -148,6 +148,13 @@ class RunLoop {
     if (!plan_.keep_workers)
       for (const auto& note : plan_.notes) say("lockstep: " + note);
     guarded([&] { recorder_->start(info(), {record_.training_iteration, record_.time_total_s}); });
+  }
+
+  /// A run that resumes from another's checkpoint counts on from that one's number, as users of Ray know it.
+  int first_seq() const {
+    const auto& from = plan_.options.resume_from;
+    const auto manifest = from ? from->metadata() : std::nullopt;
+    return manifest ? std::max(0, number_in<int>(*manifest, "seq")) : 0;
   }
 
   /// What a run tells of itself.

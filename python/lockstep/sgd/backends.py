@@ -43,7 +43,7 @@ class Backend:
         """A training function is about to run."""
 
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: BackendConfig) -> None:
-        """The workers are about to end."""
+        """The workers are about to end; after a failure they have ended already."""
 
 
 BackendInterface = Backend

@@ -15,7 +15,7 @@ from lockstep.backend import BackendConfig
 from lockstep.callbacks import Callback, CallbackAdapter, RunInfo
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import CheckpointConfig, ScalingConfig
-from lockstep.errors import ConfigError, LockstepError
+from lockstep.errors import ConfigError, LockstepError, NotAvailableError
 from lockstep.sgd.backends import backend_config_of
 from lockstep.sgd.callbacks import SGDCallback, call_hook
 from lockstep.sgd.checkpoints import CheckpointFiles, read_checkpoint
@@ -165,7 +165,7 @@ class Trainer:
 
     def to_tune_trainable(self, train_func: Callable[..., Any], dataset: Any = None) -> Any:
         """Tuning is not there yet."""
-        raise NotImplementedError("[sgd] to_tune_trainable() needs tuning, which is not there yet; run() trains once")
+        raise NotAvailableError("[sgd] to_tune_trainable() needs tuning, which is not there yet; run() trains once")
 
     # ------------------------------------------------------------------ what the latest run saved
 
@@ -215,7 +215,7 @@ class Trainer:
         if config is not None and not isinstance(config, dict):
             raise ConfigError(f"[sgd] config is {config!r}; it must be a dict or None")
         if dataset is not None:
-            raise NotImplementedError("[sgd] dataset= needs data sets, which are not there yet")
+            raise NotAvailableError("[sgd] dataset= needs data sets, which are not there yet")
         resume_from = None if checkpoint is None else read_checkpoint(checkpoint)
         directory = self._next_run_dir()
         files = CheckpointFiles(

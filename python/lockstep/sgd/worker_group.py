@@ -35,6 +35,10 @@ class WorkerDied(LockstepError):
         """Nothing of the run was lost: it had not begun."""
 
 
+class _WorkersGone(LockstepError):
+    """A backend that shuts down asked for workers that there are no more."""
+
+
 @dataclass
 class Job:
     """What the workers are to do."""
@@ -75,6 +79,7 @@ class WorkerGroup:
         self._process: dict[str, Any] = {}
         self._hook: Callable[[], Any] | None = None
         self._up = False
+        self._closing = False
         self.num_failures = 0
         """How often workers of the current run were started anew."""
         self.thread: threading.Thread | None = None
@@ -90,8 +95,7 @@ class WorkerGroup:
     def start(self, initialization_hook: Callable[[], Any] | None = None) -> None:
         """Starts the workers and runs the hook on each; on those that replace dead ones too."""
         self._hook = initialization_hook
-        preload = DataParallelTrainer._preload + (self.backend.preload if self.backend is not None else ())
-        self._process = process_options(preload)
+        self._process = process_options(DataParallelTrainer._preload, self.backend)
         self._agent = _core.AgentSlot()
         _alive.add(self)
         try:
@@ -104,6 +108,8 @@ class WorkerGroup:
         """Starts the workers when they are not there. Raises WorkerDied when they do not live through their start."""
         if self._up:
             return
+        if self._closing:
+            raise _WorkersGone("[sgd] the workers have ended; on_shutdown() cannot reach them")
         hook = self._hook or _nothing
         values = self._do(Job(hook), backend=self.backend, joined=False)
         self._up = values is not None
@@ -114,14 +120,16 @@ class WorkerGroup:
         """Ends the workers, well where that is possible. Does nothing when there are none."""
         if self._agent is None:
             return
+        self._closing = True
         try:
-            if self._up and not self._agent.in_run:
-                if self._backend_hooks is not None:
-                    self._backend_hooks.on_shutdown(self, self.backend)
+            if self._backend_hooks is not None:
+                self._backend_hooks.on_shutdown(self, self.backend)
+            if self._up:
                 self._do(Job(_nothing), keep=False)
-        except WorkerDied:
+        except (WorkerDied, _WorkersGone):
             pass  # they were to end
         finally:
+            self._closing = False
             self.stop()
 
     def stop(self) -> None:
@@ -169,29 +177,17 @@ class WorkerGroup:
 
         Raises WorkerDied when workers died, the error of the function, TrainingInterrupted after Ctrl-C.
         """
-        self.ensure_workers()
-        if self._backend_hooks is not None:
-            self._backend_hooks.on_training_start(self, self.backend)
+        self.begin_training()
         return self._do(job)
 
     def _do(
         self, job: Job, *, backend: BackendConfig | None = None, joined: bool = True, keep: bool = True
     ) -> list[Any]:
-        if self._agent is None:
-            raise LockstepError("[sgd] the workers are not started; call start() first")
         payload = _pickling.dump(job.function, job.config, backend)
         resume_from = None if job.resume_from is None else job.resume_from._as_handle()
-        self._up = False  # unless all goes well
-        outcome, signal, values = _core.run(
-            self._options(job, joined, keep),
-            payload,
-            list(job.callbacks),
-            resume_from,
-            may_handle_signals(),
-            self._agent,
-        )
+        options = self._options(job)
+        outcome, signal, values = self.launch(options, payload, job.callbacks, resume_from, joined=joined, keep=keep)
         if outcome.state == "finished":
-            self._up = keep
             return [pickle.loads(value) if value else None for value in values]
         result = Result._from_outcome(outcome, job.config, self._trainer, function=job.function, where="run")
         if outcome.state == "interrupted":
@@ -199,12 +195,37 @@ class WorkerGroup:
         raised = next((adapter.raised for adapter in job.callbacks if adapter.raised is not None), None)
         if raised is not None:
             raise raised
-        if _is_death(result.failures):
+        if is_death(result.failures):
             raise WorkerDied(result) from result.error
         assert result.error is not None
         raise result.error
 
-    def _options(self, job: Job, joined: bool, keep: bool) -> dict[str, Any]:
+    def launch(
+        self,
+        options: dict[str, Any],
+        payload: bytes,
+        callbacks: Sequence[Any],
+        resume_from: _core.Checkpoint | None,
+        *,
+        joined: bool = True,
+        keep: bool = True,
+    ) -> tuple[_core.RunOutcome, int, list[bytes]]:
+        """``_core.run`` on these workers. `joined`: on those that are there; `keep`: they stay."""
+        if self._agent is None:
+            raise LockstepError("[sgd] the workers are not started; call start() first")
+        options = {**options, **self._process, "keep_workers": keep, "extra": {"joined": joined}}
+        self._up = False  # unless all goes well
+        answer = _core.run(options, payload, list(callbacks), resume_from, may_handle_signals(), self._agent)
+        self._up = keep and answer[0].state == "finished"
+        return answer
+
+    def begin_training(self) -> None:
+        """Starts the workers when they are not there, and tells the backend that a run follows."""
+        self.ensure_workers()
+        if self._backend_hooks is not None:
+            self._backend_hooks.on_training_start(self, self.backend)
+
+    def _options(self, job: Job) -> dict[str, Any]:
         place = job.directory
         run = RunConfig(verbose=self._verbose).to_options()
         run["checkpoint"]["num_to_keep"] = 0
@@ -218,11 +239,8 @@ class WorkerGroup:
             "metadata": {},
             "scaling": self.scaling.to_options(),
             "run": run,
-            **self._process,
             "restore": job.again,
-            "keep_workers": keep,
             "record": place is not None,
-            "extra": {"joined": joined},
         }
 
     # ------------------------------------------------------------------ in the words of others
@@ -237,7 +255,7 @@ class WorkerGroup:
         return self.num_failures
 
 
-def _is_death(failures: Sequence[Failure]) -> bool:
+def is_death(failures: Sequence[Failure]) -> bool:
     """Whether workers died, rather than the function failing."""
     last = last_attempt(failures)
     return any(f.type == _REPLACED for f in last) or (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any
 
 import torch
@@ -15,8 +16,14 @@ STRATEGIES = ("ddp", "fsdp", None)
 
 
 def get_device() -> torch.device:
-    """Where this worker computes: its first GPU, or the CPU."""
-    return _context.device()
+    """Where this worker computes: its first GPU, or the CPU.
+
+    For scripts written for Ray 2.6: the list of its GPUs, where it has several.
+    """
+    device = _context.device()
+    if device.type == "cuda" and os.environ.get("LOCKSTEP_AS_RAY") == "2.6" and torch.cuda.device_count() > 1:
+        return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]  # type: ignore[return-value]
+    return device
 
 
 def prepare_model(

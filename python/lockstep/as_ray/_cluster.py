@@ -1,0 +1,246 @@
+"""``ray.init`` and its like, where the cluster is this machine and the object store this process."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from lockstep import _core, session
+from lockstep.as_ray._errors import NotAvailableError
+from lockstep.errors import ConfigError
+
+_TRAIN_WITH = "to train on several workers, use DataParallelTrainer(function, ...).fit()"
+_CALL_WITH = "concurrent.futures.ProcessPoolExecutor runs functions in other processes"
+_ACT_WITH = "lockstep.sgd.Trainer.to_worker_group(cls) makes one instance of a class on every worker"
+
+
+class Context(dict[str, Any]):
+    """What ``init()`` returns: the addresses as a dict, and a ``with`` block that ends in ``shutdown()``."""
+
+    dashboard_url = ""
+
+    @property
+    def address_info(self) -> dict[str, Any]:
+        """The same as the dict itself."""
+        return dict(self)
+
+    def disconnect(self) -> None:
+        """The same as ``shutdown()``."""
+        shutdown()
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        shutdown()
+
+
+_started: Context | None = None
+_told: dict[str, float] = {}
+"""Resources that init() was told of."""
+
+
+def init(
+    address: str | None = None,
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: dict[str, float] | None = None,
+    ignore_reinit_error: bool = False,
+    **ignored: Any,
+) -> Context:
+    """Starts nothing and limits nothing: workers are started by trainers, on this machine.
+
+    Resources given here are what ``cluster_resources()`` tells. A second call without ``shutdown()`` raises
+    ConfigError, a RuntimeError, unless `ignore_reinit_error`.
+    """
+    global _started
+    if is_initialized():
+        if not ignore_reinit_error:
+            raise ConfigError(
+                "[ray.init] init() was called before; call shutdown() first, or pass ignore_reinit_error=True"
+            )
+        return _started if _started is not None else _context()
+    given = {"CPU": num_cpus, "GPU": num_gpus, **(resources or {})}
+    _told.update({name: float(amount) for name, amount in given.items() if amount is not None})
+    _started = _context()
+    return _started
+
+
+def shutdown(*args: Any, **kwargs: Any) -> None:
+    """Forgets ``init()``. Runs are not touched."""
+    global _started
+    _started = None
+    _told.clear()
+
+
+def is_initialized() -> bool:
+    """Whether ``init()`` was called, or put() or get() which do the same. Always in a worker."""
+    return _started is not None or session._session is not None
+
+
+def _context() -> Context:
+    node = get_node_ip_address()
+    return Context(address="local", node_ip_address=node, raylet_ip_address=node, webui_url="", session_dir="")
+
+
+class ObjectRef:
+    """A value that was ``put()``; it is in this process, and goes along when the reference is pickled."""
+
+    _value: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _refuse(
+            "ObjectRef", "references cannot be made from an id, as there is no shared object store", "use ray.put()"
+        )
+
+    @classmethod
+    def _of(cls, value: Any) -> ObjectRef:
+        made = cls.__new__(cls)
+        made._value = value
+        return made
+
+    def __repr__(self) -> str:
+        return f"ObjectRef(of a {type(self._value).__name__})"
+
+
+def put(value: Any, **ignored: Any) -> ObjectRef:
+    """A reference to the value itself, not to a copy."""
+    if isinstance(value, ObjectRef):
+        raise ConfigError("[ray.put] the value is an ObjectRef already; put what it refers to")
+    init(ignore_reinit_error=True)
+    return ObjectRef._of(value)
+
+
+def get(refs: Any, *, timeout: float | None = None) -> Any:
+    """The value of a reference, or the list of values of a list of them; at once, so `timeout` has no meaning."""
+    init(ignore_reinit_error=True)
+    if isinstance(refs, ObjectRef):
+        return refs._value
+    if isinstance(refs, (list, tuple)):
+        return [get(ref) for ref in refs]
+    raise ConfigError(
+        f"[ray.get] got a {type(refs).__name__}; it takes an ObjectRef, as ray.put() gives, or a list of them"
+    )
+
+
+def cluster_resources() -> dict[str, float]:
+    """What this machine has, or what ``init()`` was told: CPU, GPU where there are any, memory in bytes, the node."""
+    found = {name: amount for name, amount in _core.node_resources().items() if amount}
+    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return {"memory": memory, f"node:{get_node_ip_address()}": 1.0, **found, **_told}
+
+
+def available_resources() -> dict[str, float]:
+    """The same as ``cluster_resources()``: nothing is ever reserved."""
+    return cluster_resources()
+
+
+def nodes() -> list[dict[str, Any]]:
+    """This machine."""
+    name, node = socket.gethostname(), get_node_ip_address()
+    return [
+        {
+            "NodeID": name,
+            "Alive": True,
+            "alive": True,
+            "NodeName": name,
+            "NodeManagerHostname": name,
+            "NodeManagerAddress": node,
+            "Resources": cluster_resources(),
+        }
+    ]
+
+
+def get_node_ip_address() -> str:
+    """The address of this machine towards others; 127.0.0.1 where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unsent:
+        try:
+            unsent.connect(("192.0.2.1", 9))  # chooses an interface; nothing is sent
+        except OSError:
+            return "127.0.0.1"
+        return str(unsent.getsockname()[0])
+
+
+def get_gpu_ids() -> list[Any]:
+    """The GPUs that this process may use."""
+    ids = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return [int(id) if id.isdecimal() else id for id in ids if id]
+
+
+# ---------------------------------------------------------------- what has no meaning here
+
+
+def _refuse(name: str, what: str, instead: str) -> NoReturn:
+    raise NotAvailableError(f"[ray.{name}] {what}; {instead}")
+
+
+class Remote:
+    """What ``@ray.remote`` makes of a function or class: it can be defined, not called."""
+
+    def __init__(self, wrapped: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, wrapped, updated=())
+        self._is_class = isinstance(wrapped, type)
+
+    def options(self, *args: Any, **kwargs: Any) -> Remote:
+        """Accepted; they matter only to a call."""
+        return self
+
+    def remote(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises NotAvailableError."""
+        name = getattr(self.__wrapped__, "__qualname__", "it")  # type: ignore[attr-defined]
+        if self._is_class:
+            _refuse("remote", f"{name}.remote() would start an actor, which Lockstep does not have", _ACT_WITH)
+        what = f"{name}.remote() would start a task, which Lockstep does not have"
+        _refuse("remote", what, f"{_CALL_WITH}; {_TRAIN_WITH}")
+
+    bind = remote
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Ray refuses this as well."""
+        name = getattr(self.__wrapped__, "__qualname__", "it")  # type: ignore[attr-defined]
+        _refuse("remote", f"{name} is remote and cannot be called", "leave out @ray.remote to call it in this process")
+
+
+def remote(*args: Any, **options: Any) -> Any:
+    """``@ray.remote`` and ``@ray.remote(num_cpus=1)``: what they decorate fails at its ``.remote()``."""
+    if len(args) == 1 and callable(args[0]) and not options:
+        return Remote(args[0])
+    return Remote
+
+
+def method(*args: Any, **options: Any) -> Any:
+    """A decorator of an actor's methods; leaves them as they are."""
+    return args[0] if args and callable(args[0]) else lambda function: function
+
+
+def wait(*args: Any, **kwargs: Any) -> NoReturn:
+    """Raises NotAvailableError."""
+    _refuse("wait", "there are no tasks to wait for", f"{_CALL_WITH}, and concurrent.futures.wait() waits for them")
+
+
+def cancel(*args: Any, **kwargs: Any) -> NoReturn:
+    """Raises NotAvailableError."""
+    _refuse("cancel", "there are no tasks to cancel", _CALL_WITH)
+
+
+def kill(*args: Any, **kwargs: Any) -> NoReturn:
+    """Raises NotAvailableError."""
+    _refuse("kill", "there are no actors", _ACT_WITH)
+
+
+def get_actor(*args: Any, **kwargs: Any) -> NoReturn:
+    """Raises NotAvailableError."""
+    _refuse("get_actor", "there are no actors", _ACT_WITH)
+
+
+def placement_group(*args: Any, **kwargs: Any) -> NoReturn:
+    """Raises NotAvailableError."""
+    what = "there are no placement groups"
+    _refuse("util.placement_group", what, "ScalingConfig(resources_per_worker=...) says what each worker gets")
+
+
+remove_placement_group = placement_group

@@ -1,0 +1,309 @@
+"""The alias itself: light, the same in workers, chosen by release, and never in front of a real Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from .conftest import Script
+
+
+def test_the_import_loads_no_framework_and_is_quick(script: Script) -> None:
+    code = """
+import sys, time
+heavy = ("numpy", "cloudpickle", "pandas", "torch", "tensorflow", "mlflow", "wandb")
+import ray, ray.air, ray.train, ray.tune, ray.util.sgd.v2, ray.data
+from ray.air import session, ScalingConfig
+from ray.train.constants import TRAINING_ITERATION
+print([name for name in heavy if name in sys.modules], round(took, 3))
+"""
+    first = (
+        "import time, lockstep; start = time.process_time()\nimport lockstep.as_ray; took = time.process_time() - start"
+    )
+    runs = [script(code, first=first, PYTHONDONTWRITEBYTECODE="").stdout.split("] ") for _ in range(3)]
+    assert {heavy for heavy, _ in runs} == {"["}
+    assert min(float(spent) for _, spent in runs) < 0.02
+
+
+# ---------------------------------------------------------------- releases
+
+
+@pytest.mark.parametrize(
+    ("wanted", "release"),
+    [("", "2.6"), ("1", "2.6"), ("true", "2.6"), ("2.6", "2.6"), ("2.0", "2.0"), ("1.7", "1.7")],
+)
+def test_the_environment_chooses_the_release(script: Script, wanted: str, release: str) -> None:
+    code = "import os, ray\nprint(ray.__version__, lockstep.as_ray.release, os.environ['LOCKSTEP_AS_RAY'])"
+    assert script(code, LOCKSTEP_AS_RAY=wanted).stdout.split() == [f"{release}.0", release, release]
+
+
+def test_an_unknown_release_is_refused(script: Script) -> None:
+    done = script("", fails=True, LOCKSTEP_AS_RAY="3.1")
+    assert "LOCKSTEP_AS_RAY is '3.1'; it must be one of 1.7, 2.0, 2.6" in done.stderr
+
+
+# ---------------------------------------------------------------- workers
+
+FIT = """
+import ray
+from ray.air import Checkpoint, ScalingConfig, session
+from ray.air.config import RunConfig
+from ray.train.data_parallel_trainer import DataParallelTrainer
+
+def run(function, workers=2, **options):
+    trainer = DataParallelTrainer(
+        function,
+        scaling_config=ScalingConfig(num_workers=workers),
+        run_config=RunConfig(verbose=0, **options),
+    )
+    return trainer.fit()
+"""
+
+
+def test_workers_see_the_alias_too(script: Script) -> None:
+    code = f"""{FIT}
+def train():
+    import ray.train.base_trainer
+    from ray.air import session as again, Checkpoint as Again
+    from ray.tune import Tuner
+    import lockstep
+    assert again is session and again is lockstep.session
+    assert Again is lockstep.Checkpoint and isinstance(Again.from_dict({{"a": 1}}), Checkpoint)
+    assert ray.is_initialized() and not isinstance(1, Tuner)
+    session.report({{"version": ray.__version__, "rank": session.get_world_rank(), "value": ray.get(ref)["x"]}})
+
+ref = ray.put({{"x": 5}})
+metrics = run(train).metrics
+print(metrics["version"], metrics["rank"], metrics["value"])
+"""
+    assert script(code, LOCKSTEP_AS_RAY="2.0").stdout == "2.0.0 0 5\n"
+
+
+def test_a_function_that_fails_raises_both_types(script: Script) -> None:
+    code = f"""{FIT}
+from ray.train.base_trainer import TrainingFailedError
+
+def train():
+    raise ValueError("boom")
+
+for kind in (ValueError, TrainingFailedError):
+    try:
+        run(train)
+    except kind as error:
+        print(kind.__name__, "boom" in str(error))
+"""
+    assert script(code).stdout == "ValueError True\nTrainingFailedError True\n"
+
+
+def test_checkpoint_frequency_of_a_function_is_a_tune_error_and_a_value_error(script: Script) -> None:
+    code = f"""{FIT}
+from ray.air import CheckpointConfig
+from ray.tune import TuneError
+
+for kind in (ValueError, TuneError):
+    for option in ({{"checkpoint_frequency": 2}}, {{"checkpoint_at_end": True}}):
+        try:
+            run(lambda: None, checkpoint_config=CheckpointConfig(**option))
+        except kind:
+            print(kind.__name__)
+"""
+    assert script(code).stdout.split() == ["ValueError"] * 2 + ["LockstepError"] * 2
+
+
+# ---------------------------------------------------------------- a real Ray
+
+
+@pytest.fixture
+def real_ray(tmp_path: Path) -> str:
+    """A directory with a package that looks like Ray."""
+    (tmp_path / "site" / "ray").mkdir(parents=True)
+    (tmp_path / "site" / "ray" / "__init__.py").write_text("__version__ = 'real'\n")
+    return str(tmp_path / "site")
+
+
+def test_a_real_ray_is_not_hidden(script: Script, real_ray: str) -> None:
+    code = """
+try:
+    import lockstep.as_ray
+except ImportError as error:
+    print(type(error).__name__, error)
+import ray, os
+print(ray.__version__, "LOCKSTEP_AS_RAY" in os.environ)
+"""
+    told, after = script(code, first="", PYTHONPATH=real_ray).stdout.splitlines()
+    assert told.startswith("RealRayError") and os.path.join(real_ray, "ray") in told
+    assert "LOCKSTEP_AS_RAY_SHADOW=1" in told
+    assert after == "real False"
+
+
+def test_a_real_ray_that_was_imported_is_named(script: Script, real_ray: str) -> None:
+    done = script("import lockstep.as_ray", fails=True, first="import ray", PYTHONPATH=real_ray)
+    assert "it has been imported from" in done.stderr and real_ray in done.stderr
+
+
+@pytest.mark.parametrize("first", ["import lockstep.as_ray", "import ray, lockstep.as_ray"])
+def test_a_real_ray_is_hidden_when_told(script: Script, real_ray: str, first: str) -> None:
+    code = "import ray\nprint(ray.__version__)"
+    done = script(code, first=first, PYTHONPATH=real_ray, LOCKSTEP_AS_RAY_SHADOW="1")
+    assert done.stdout == "2.6.0\n"
+
+
+def test_a_directory_called_ray_is_no_real_one(script: Script, tmp_path: Path) -> None:
+    (tmp_path / "ray").mkdir()
+    assert script("import ray\nprint(ray.__version__)").stdout == "2.6.0\n"
+
+
+# ---------------------------------------------------------------- ray.init and its like
+
+
+def test_init_and_shutdown(script: Script) -> None:
+    code = """
+import ray
+assert not ray.is_initialized()
+context = ray.init(num_cpus=3, logging_level="error", resources={"token": 2})
+assert ray.is_initialized() and context["node_ip_address"] == context.address_info["node_ip_address"]
+try:
+    ray.init()
+except RuntimeError as error:
+    assert "ignore_reinit_error=True" in str(error)
+else:
+    raise AssertionError
+assert ray.init(ignore_reinit_error=True) is context
+assert ray.cluster_resources()["CPU"] == 3.0 and ray.cluster_resources()["token"] == 2.0
+ray.shutdown()
+assert not ray.is_initialized()
+ray.shutdown()
+with ray.init("auto"):
+    assert ray.is_initialized()
+assert not ray.is_initialized()
+"""
+    script(code)
+
+
+def test_resources_are_those_of_this_machine(script: Script) -> None:
+    code = """
+import json, ray
+resources = ray.cluster_resources()
+assert ray.available_resources() == resources
+[node] = ray.nodes()
+assert node["Alive"] and node["Resources"] == resources
+assert f"node:{ray.util.get_node_ip_address()}" in resources
+print(json.dumps(resources))
+"""
+    resources = json.loads(script(code).stdout)
+    assert resources["CPU"] == len(os.sched_getaffinity(0))
+    assert resources["memory"] == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert resources.get("GPU") != 0
+
+
+def test_num_cpus_limits_nothing(script: Script) -> None:
+    code = f"""{FIT}
+ray.init(num_cpus=1)
+print(run(lambda: session.report({{"size": session.get_world_size()}}), workers=3).metrics["size"])
+"""
+    assert script(code).stdout == "3\n"
+
+
+def test_put_and_get(script: Script) -> None:
+    code = """
+import ray
+value = {"weights": [1, 2]}
+ref = ray.put(value)
+assert isinstance(ref, ray.ObjectRef) and ray.is_initialized()
+assert ray.get(ref) is value and ray.get([ref, ray.put(2)], timeout=1) == [value, 2]
+assert ray.get(ray.cloudpickle.loads(ray.cloudpickle.dumps(ref))) == value
+for wrong in (lambda: ray.get(3), lambda: ray.put(ref)):
+    try:
+        wrong()
+    except ValueError as error:
+        assert "ray." in str(error)
+    else:
+        raise AssertionError
+"""
+    script(code)
+
+
+# ---------------------------------------------------------------- what is not there
+
+USED = """
+from lockstep.as_ray import NotAvailableError
+def told(use):
+    try:
+        use()
+    except NotAvailableError as error:
+        assert isinstance(error, NotImplementedError) and isinstance(error, lockstep.LockstepError)
+        return str(error)
+    raise AssertionError("nothing was raised")
+"""
+
+
+def test_remote_can_be_defined_and_not_called(script: Script) -> None:
+    code = f"""{USED}
+import ray
+
+@ray.remote
+def task(x):
+    "Doubles."
+    return 2 * x
+
+@ray.remote(num_cpus=1)
+class Counter:
+    @ray.method(num_returns=1)
+    def add(self):
+        return 1
+
+assert task.__name__ == "task" and task.__doc__ == "Doubles."
+assert "task.remote()" in told(lambda: task.remote(1)) and "ProcessPoolExecutor" in told(lambda: task.remote(1))
+assert "DataParallelTrainer" in told(lambda: task.options(num_cpus=2).remote(1))
+assert "to_worker_group" in told(lambda: Counter.remote()) and "Counter" in told(lambda: Counter())
+for use in (lambda: ray.wait([1]), lambda: ray.get_actor("a"), lambda: ray.kill(1), lambda: ray.ObjectRef(b"1"),
+            lambda: ray.util.placement_group([])):
+    assert told(use).startswith("[ray.") and "; " in told(use)
+"""
+    script(code)
+
+
+def test_data_and_tuning_say_that_they_are_not_there_yet(script: Script) -> None:
+    code = f"""{USED}
+import ray, ray.data
+from ray import tune
+from ray.air import session
+from ray.data import Dataset
+from ray.tune.schedulers import PopulationBasedTraining
+from ray.tune.tuner import Tuner
+
+def annotated(data: Dataset, tuner: "Tuner | None" = None) -> Dataset | None: ...
+class Mine(tune.Trainable): ...
+assert not isinstance(3, Dataset) and issubclass(Mine, tune.Trainable) and not hasattr(Dataset, "map")
+
+for use in (lambda: tune.run(print), lambda: tune.grid_search([1]), lambda: Tuner(print), lambda: Mine(),
+            lambda: PopulationBasedTraining(), lambda: Tuner.restore("x"), lambda: tune.no_such_function):
+    assert "tuning is not there yet" in told(use), told(use)
+for use in (lambda: ray.data.range(3), lambda: Dataset(), lambda: session.get_dataset_shard("train"),
+            lambda: ray.data.read_images("x"), lambda: ray.train.DataConfig(), lambda: ray.sgd.get_data_shard()):
+    assert "data sets are not there yet" in told(use), told(use)
+from ray.train.torch import TorchPredictor
+assert "prediction on data sets" in told(lambda: TorchPredictor.from_checkpoint(None))
+"""
+    script(code)
+
+
+def test_placeholders_reach_workers(script: Script) -> None:
+    code = f"""{FIT}{USED}
+from ray import tune
+from ray.data import Dataset
+
+def train():
+    assert not isinstance(1, Dataset)
+    session.report({{"told": told(lambda: tune.report(loss=1)), "shard": told(lambda: session.get_dataset_shard("t"))}})
+
+metrics = run(train).metrics
+print(metrics["told"])
+print(metrics["shard"])
+"""
+    told, shard = script(code).stdout.splitlines()
+    assert told.startswith("[ray.tune.report]")
+    assert shard.startswith("[ray.air.session.get_dataset_shard]")
