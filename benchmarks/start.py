@@ -7,7 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from lockstep import DataParallelTrainer, ScalingConfig
+from lockstep import DataParallelTrainer, ScalingConfig, sgd
+from lockstep.backend import BackendConfig
 from measure import Row, median_row, quiet, scratch
 
 WORKERS = 4
@@ -31,7 +32,21 @@ def last_line(place: Path) -> float:
 
 
 def measure() -> list[Row]:
-    return [warm(), cold()]
+    return [warm(), cold(), warm_group()]
+
+
+def warm_group(times: int = 30) -> Row:
+    with scratch() as place, sgd.Trainer(BackendConfig(), WORKERS, logdir=place) as trainer:
+        samples = []
+        for _ in range(times + 1):
+            begin = time.perf_counter()
+            trainer.run(nothing)
+            samples.append(time.perf_counter() - begin)
+        return median_row("warm sgd.Trainer.run() of an empty function on 4 workers", samples[1:], "s", 0.02)
+
+
+def nothing() -> None:
+    pass
 
 
 def warm(times: int = 15) -> Row:
