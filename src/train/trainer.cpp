@@ -1,10 +1,13 @@
 #include <lockstep/trainer.h>
 
+#include <dlfcn.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <cxxabi.h>
 #include <map>
 
@@ -16,6 +19,7 @@
 #include "train/launch.h"
 #include "worker/native_stacks.h"
 #include "worker/worker_session.h"
+#include "worker/zygote.h"
 
 namespace lockstep {
 namespace {
@@ -49,12 +53,26 @@ std::string type_name(const std::exception& error) {
 /// For the signal handler.
 worker::WorkerSession* running_session = nullptr;
 
+/// Makes a worker that was forked look like one that was executed: its environment, its directory, and the number of
+/// OpenMP's threads, which was read from the environment when the library was loaded.
+void enter(const wire::Begin& begin) {
+  for (const auto& [name, value] : begin.env)
+    if (const char* now = std::getenv(name.c_str()); now == nullptr || now != value)
+      setenv(name.c_str(), value.c_str(), 1);
+  if (!begin.cwd.empty() && chdir(begin.cwd.c_str()) != 0)
+    throw EngineError("[worker] cannot enter " + in_quotes(begin.cwd) + ": " + std::strerror(errno));
+  const char* threads = std::getenv("OMP_NUM_THREADS");
+  const auto set_threads = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (threads != nullptr && std::atoi(threads) > 0 && set_threads != nullptr) set_threads(std::atoi(threads));
+}
+
 /// A worker's whole life. Ends the process by _exit: destructors of the user's globals are not ours to run in every
 /// rank.
 [[noreturn]] void run_worker(int socket, int stacks) {
   setvbuf(stdout, nullptr, _IOLBF, 0);
   worker::install_native_stacks(stacks);
   auto* session = new worker::WorkerSession(socket);
+  enter(session->begin());
   running_session = session;
   std::signal(SIGINT, [](int) { running_session->set_stopping(); });
   int code = 0;
@@ -103,6 +121,13 @@ void init(int argc, char** argv) {
     for (const char* name : {"LOCKSTEP_WORKER_FD", "LOCKSTEP_STACKS_FD", "LOCKSTEP_PAYLOAD_FD"}) unsetenv(name);
     run_worker(messages, place);
   }
+  if (const char* agent = std::getenv("LOCKSTEP_FORK_SERVER_FD")) {
+    const int socket = std::atoi(agent);
+    unsetenv("LOCKSTEP_FORK_SERVER_FD");
+    const worker::Birth birth = worker::serve_forks(socket, arguments());
+    close(birth.payload);
+    run_worker(birth.socket, birth.stacks);
+  }
 }
 
 DataParallelTrainer::DataParallelTrainer(TrainFunction function, TrainerOptions options)
@@ -131,7 +156,7 @@ Result DataParallelTrainer::fit() {
   plan.options = options_;
   plan.restore = restore_;
   plan.function = function_;
-  plan.program.fork_server = false;
+  plan.program.fork_server = true;
   plan.program.program = arguments();
   plan.program.program[0] = std::filesystem::read_symlink("/proc/self/exe");
   plan.program.env = sys::environment();

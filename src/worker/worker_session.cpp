@@ -40,6 +40,8 @@ WorkerSession::WorkerSession(wire::Channel channel, wire::Begin begin)
 }
 
 void WorkerSession::open() {
+  reports_ = begin_.first_report;
+  meetings_ = begin_.first_meeting;
   outbox_.emplace(
       channel_, Seconds(begin_.heartbeat_interval), [this] { return wire::encode(wire::Heartbeat{progress_}); },
       [this] { lost(); });
