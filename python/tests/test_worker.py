@@ -37,6 +37,8 @@ class FakeSession:
             "cwd": str(place),
             "python_path": ["/one", *sys.path],
             "argv": ["train.py", "--lr", "1"],
+            "keep": False,
+            "extra": None,
         }
 
     def tell(self, what: str, value: Any = None) -> None:
