@@ -1,0 +1,353 @@
+// The collectives: what a Communicator does in rounds.
+
+#include <lockstep/error.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "collective/communicator.h"
+#include "collective/reduce.h"
+#include "collective/staging.h"
+
+namespace lockstep::collective {
+
+enum class Communicator::Kind : std::uint8_t {
+  barrier,
+  all_reduce,
+  reduce,
+  reduce_scatter,
+  broadcast,
+  all_gather,
+  gather,
+  scatter,
+  all_to_all,
+};
+
+namespace {
+
+constexpr std::array<std::string_view, 9> kKindNames{
+    "barrier", "all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather", "gather", "scatter", "all_to_all"};
+constexpr std::uint8_t kNoOp = 0xff;
+/// What is combined and then copied while it is in the first-level cache.
+constexpr std::size_t kReduceBlock = std::size_t{8} << 10;
+
+std::string described(const Intent& intent) {
+  std::string text = std::string(kKindNames[intent.kind]) + " of " + std::to_string(intent.count);
+  if (intent.op != kNoOp)
+    text += " " + std::string(to_string(static_cast<DType>(intent.dtype))) + " by " +
+            std::string(to_string(static_cast<ReduceOp>(intent.op)));
+  else
+    text += " bytes";
+  return intent.root < 0 ? text : text + " with root " + std::to_string(intent.root);
+}
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+std::byte* at(void* data, std::size_t offset) { return static_cast<std::byte*>(data) + offset; }
+const std::byte* at(const void* data, std::size_t offset) { return static_cast<const std::byte*>(data) + offset; }
+
+constexpr std::size_t align_down(std::size_t bytes) { return bytes / kCacheLine * kCacheLine; }
+constexpr std::size_t align_up(std::size_t bytes) { return align_down(bytes + kCacheLine - 1); }
+
+void check_reduction(DType dtype, ReduceOp op) {
+  if (!supported(dtype, op))
+    throw ConfigError("[collective] " + std::string(to_string(op)) + " of " + std::string(to_string(dtype)) +
+                      " elements means nothing; use another operation or dtype");
+}
+
+}  // namespace
+
+std::vector<void*> rows(void* data, std::size_t bytes, int parts) {
+  std::vector<void*> pointers(static_cast<std::size_t>(parts));
+  for (std::size_t i = 0; i < pointers.size(); ++i) pointers[i] = at(data, i * bytes);
+  return pointers;
+}
+
+std::vector<const void*> rows(const void* data, std::size_t bytes, int parts) {
+  std::vector<const void*> pointers(static_cast<std::size_t>(parts));
+  for (std::size_t i = 0; i < pointers.size(); ++i) pointers[i] = at(data, i * bytes);
+  return pointers;
+}
+
+// ---- calls --------------------------------------------------------------------------------------------------------
+
+Intent Communicator::intent(Kind kind, std::size_t count, int root) {
+  return {.count = count, .root = root, .kind = static_cast<std::uint8_t>(kind), .op = kNoOp};
+}
+
+Intent Communicator::intent(Kind kind, std::size_t count, DType dtype, ReduceOp op, int root) {
+  return {.count = count,
+          .root = root,
+          .kind = static_cast<std::uint8_t>(kind),
+          .dtype = static_cast<std::uint8_t>(dtype),
+          .op = static_cast<std::uint8_t>(op)};
+}
+
+template <class Body>
+void Communicator::call(const Intent& intent, const Body& body) {
+  check_member();
+  const std::lock_guard lock(mutex_);
+  if (broken_) std::rethrow_exception(broken_);
+  number_ += 1;
+  intent_ = intent;
+  compared_ = false;
+  try {
+    if (const auto fault = region_->fault()) throw_fault(*region_, rank_, *fault, occasion());
+    body();
+  } catch (...) {
+    broken_ = std::current_exception();
+    throw;
+  }
+}
+
+Occasion Communicator::occasion() const { return {kKindNames[intent_.kind], number_, timeout_.load()}; }
+
+void Communicator::arrive() {
+  if (!compared_) region_->rank(rank_).intents[rounds_->next() % kSlots] = intent_;
+  rounds_->arrive();
+}
+
+std::uint32_t Communicator::wait() {
+  const std::uint32_t round = rounds_->wait(occasion());
+  if (!compared_) compare_intents(round);
+  return round;
+}
+
+std::uint32_t Communicator::meet() {
+  arrive();
+  return wait();
+}
+
+void Communicator::compare_intents(std::uint32_t round) {
+  compared_ = true;
+  for (int rank = 0; rank < size(); ++rank) {
+    const Intent& other = region_->rank(rank).intents[round % kSlots];
+    if (other != intent_)
+      throw ConfigError("[collective] call " + std::to_string(number_) + " of rank " + std::to_string(rank_) + " is " +
+                        described(intent_) + ", that of rank " + std::to_string(rank) + " is " + described(other) +
+                        "; every rank must make the same calls");
+  }
+}
+
+void Communicator::check_root(int root) const {
+  if (root < 0 || root >= size())
+    throw ConfigError("[collective] root " + std::to_string(root) + " in a group of " + std::to_string(size()));
+}
+
+void Communicator::check_parts(std::size_t parts, std::string_view name) const {
+  if (parts != static_cast<std::size_t>(size()))
+    throw ConfigError("[collective] " + std::to_string(parts) + " " + std::string(name) + "s in a group of " +
+                      std::to_string(size()) + "; give one for every rank");
+}
+
+// ---- collectives --------------------------------------------------------------------------------------------------
+
+void Communicator::barrier() {
+  call(intent(Kind::barrier, 0), [&] { meet(); });
+}
+
+void Communicator::all_reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op) {
+  check_reduction(dtype, op);
+  call(intent(Kind::all_reduce, count, dtype, op), [&] {
+    if (size() == 1 || count * size_of(dtype) <= at_once_)
+      reduce_at_once(in, out, count, dtype, op, -1);
+    else
+      reduce_by_slices(in, out, count, dtype, op, -1);
+  });
+}
+
+void Communicator::reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, int root) {
+  check_reduction(dtype, op);
+  check_root(root);
+  call(intent(Kind::reduce, count, dtype, op, root), [&] {
+    if (size() == 1 || count * size_of(dtype) <= at_once_)
+      reduce_at_once(in, out, count, dtype, op, root);
+    else
+      reduce_by_slices(in, out, count, dtype, op, root);
+  });
+}
+
+/// Every rank that wants the result (`root`, or all when it is -1) combines all elements.
+void Communicator::reduce_at_once(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, int root) {
+  if (size() > 1) copy_to_staging(own_slot(), in, count * size_of(dtype));
+  const std::uint32_t round = meet();
+  if (root >= 0 && root != rank_) return;
+  for (int rank = 0; rank < size(); ++rank) sources_[rank] = region_->slot(rank, round);
+  if (size() == 1) sources_[0] = in;
+  collective::reduce(out, sources_, count, dtype, op);
+}
+
+/// Chunk by chunk: each rank gives the others their slices, combines its own, and gives the result. A slot holds the
+/// slices of a chunk and, behind them, the result of the chunk before, so that a chunk costs one meeting.
+void Communicator::reduce_by_slices(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, int root) {
+  const auto world = static_cast<std::size_t>(size());
+  const std::size_t total = count * size_of(dtype);
+  const std::size_t most = align_down(chunk_ / (world + 1));
+  const std::size_t chunks = (total + most * world - 1) / (most * world);
+  const std::size_t slice = align_up((total + chunks * world - 1) / (chunks * world));
+  // Where the slice of `rank` in a chunk begins, and its size; the last ones may be short or empty.
+  const auto start_of = [&](std::size_t chunk, std::size_t rank) {
+    return std::min((chunk * world + rank) * slice, total);
+  };
+  const auto size_of_slice = [&](std::size_t chunk, std::size_t rank) {
+    return std::min(slice, total - start_of(chunk, rank));
+  };
+  const auto self = static_cast<std::size_t>(rank_);
+  const bool wanted = root < 0 || root == rank_;
+  const auto give = [&](std::size_t chunk) {
+    if (chunk >= chunks) return;
+    for (std::size_t rank = 0; rank < world; ++rank)
+      if (rank != self)
+        copy_to_staging(own_slot() + rank * slice, at(in, start_of(chunk, rank)), size_of_slice(chunk, rank));
+  };
+  give(0);
+  for (std::size_t chunk = 0; chunk <= chunks; ++chunk) {
+    arrive();
+    give(chunk + 1);
+    const std::uint32_t round = wait();
+    if (chunk > 0 && wanted)
+      for (std::size_t rank = 0; rank < world; ++rank)
+        if (rank != self)
+          copy_bytes(at(out, start_of(chunk - 1, rank)), region_->slot(static_cast<int>(rank), round) + world * slice,
+                     size_of_slice(chunk - 1, rank));
+    if (chunk == chunks) break;
+    std::byte* result = own_slot() + world * slice;
+    const std::size_t start = start_of(chunk, self);
+    const std::size_t bytes = size_of_slice(chunk, self);
+    for (std::size_t done = 0; done < bytes; done += kReduceBlock) {
+      const std::size_t block = std::min(kReduceBlock, bytes - done);
+      for (std::size_t rank = 0; rank < world; ++rank)
+        sources_[rank] =
+            rank == self ? at(in, start + done) : region_->slot(static_cast<int>(rank), round) + self * slice + done;
+      std::byte* first = wanted ? at(out, start + done) : result + done;
+      collective::reduce(first, sources_, block / size_of(dtype), dtype, op);
+      if (root != rank_ && first != result + done) copy_to_staging(result + done, first, block);
+    }
+  }
+}
+
+void Communicator::reduce_scatter(std::span<const void* const> in, void* out, std::size_t count, DType dtype,
+                                  ReduceOp op) {
+  check_reduction(dtype, op);
+  check_parts(in.size(), "input");
+  call(intent(Kind::reduce_scatter, count, dtype, op), [&] {
+    const std::size_t total = count * size_of(dtype);
+    const std::size_t part = align_down(chunk_ / in.size());
+    std::size_t start = 0;
+    do {
+      const std::size_t bytes = std::min(part, total - start);
+      for (int rank = 0; rank < size(); ++rank)
+        if (rank != rank_) copy_to_staging(own_slot() + rank * part, at(in[rank], start), bytes);
+      const std::uint32_t round = meet();
+      for (int rank = 0; rank < size(); ++rank)
+        sources_[rank] = rank == rank_ ? at(in[rank], start) : region_->slot(rank, round) + rank_ * part;
+      collective::reduce(at(out, start), sources_, bytes / size_of(dtype), dtype, op);
+      start += bytes;
+    } while (start < total);
+  });
+}
+
+void Communicator::broadcast(void* data, std::size_t bytes, int root) {
+  check_root(root);
+  call(intent(Kind::broadcast, bytes, root), [&] {
+    std::size_t start = 0;
+    do {
+      const std::size_t part = std::min(chunk_, bytes - start);
+      if (rank_ == root && size() > 1) copy_to_staging(own_slot(), at(data, start), part);
+      const std::uint32_t round = meet();
+      if (rank_ != root) copy_bytes(at(data, start), region_->slot(root, round), part);
+      start += part;
+    } while (start < bytes);
+  });
+}
+
+void Communicator::all_gather(const void* in, std::span<void* const> out, std::size_t bytes) {
+  check_parts(out.size(), "output");
+  call(intent(Kind::all_gather, bytes), [&] { gather_to(in, out, bytes, -1); });
+}
+
+void Communicator::gather(const void* in, std::span<void* const> out, std::size_t bytes, int root) {
+  check_root(root);
+  if (rank_ == root) check_parts(out.size(), "output");
+  call(intent(Kind::gather, bytes, root), [&] { gather_to(in, out, bytes, root); });
+}
+
+/// `root` -1: to all.
+void Communicator::gather_to(const void* in, std::span<void* const> out, std::size_t bytes, int root) {
+  const bool wanted = root < 0 || root == rank_;
+  std::size_t start = 0;
+  do {
+    const std::size_t part = std::min(chunk_, bytes - start);
+    if (rank_ != root && size() > 1) copy_to_staging(own_slot(), at(in, start), part);
+    const std::uint32_t round = meet();
+    for (int rank = 0; wanted && rank < size(); ++rank)
+      copy_bytes(at(out[rank], start), rank == rank_ ? at(in, start) : region_->slot(rank, round), part);
+    start += part;
+  } while (start < bytes);
+}
+
+void Communicator::scatter(std::span<const void* const> in, void* out, std::size_t bytes, int root) {
+  check_root(root);
+  if (rank_ == root) check_parts(in.size(), "input");
+  call(intent(Kind::scatter, bytes, root), [&] {
+    const std::size_t most = align_down(chunk_ / static_cast<std::size_t>(size()));
+    std::size_t start = 0;
+    do {
+      const std::size_t part = std::min(most, bytes - start);
+      for (int rank = 0; rank_ == root && rank < size(); ++rank) {
+        if (rank == rank_)
+          copy_bytes(at(out, start), at(in[rank], start), part);
+        else
+          copy_to_staging(own_slot() + rank * most, at(in[rank], start), part);
+      }
+      const std::uint32_t round = meet();
+      if (rank_ != root) copy_bytes(at(out, start), region_->slot(root, round) + rank_ * most, part);
+      start += part;
+    } while (start < bytes);
+  });
+}
+
+void Communicator::all_to_all(std::span<const ConstPart> in, std::span<const Part> out) {
+  check_parts(in.size(), "input");
+  check_parts(out.size(), "output");
+  if (in[rank_].bytes != out[rank_].bytes)
+    throw ConfigError("[collective] all_to_all: rank " + std::to_string(rank_) + " gives itself " +
+                      std::to_string(in[rank_].bytes) + " bytes and takes " + std::to_string(out[rank_].bytes));
+  call(intent(Kind::all_to_all, 0), [&] { exchange(in, out); });
+}
+
+/// The first round tells the sizes, so that all know how many rounds follow.
+void Communicator::exchange(std::span<const ConstPart> in, std::span<const Part> out) {
+  const std::size_t row = in.size() * sizeof(std::uint64_t);
+  std::vector<std::uint64_t> sizes(in.size());
+  for (std::size_t rank = 0; rank < in.size(); ++rank) sizes[rank] = in[rank].bytes;
+  copy_to_staging(own_slot(), sizes.data(), row);
+  std::uint32_t round = meet();
+  std::size_t longest = 0;
+  for (int from = 0; from < size(); ++from) {
+    std::memcpy(sizes.data(), region_->slot(from, round), row);
+    longest = std::max<std::size_t>(longest, *std::max_element(sizes.begin(), sizes.end()));
+    if (sizes[rank_] == out[from].bytes) continue;
+    abort();  // the others have found no fault
+    throw ConfigError("[collective] all_to_all: rank " + std::to_string(from) + " gives rank " + std::to_string(rank_) +
+                      " " + std::to_string(sizes[rank_]) + " bytes, which expects " + std::to_string(out[from].bytes) +
+                      "; give both the same size");
+  }
+  copy_bytes(out[rank_].data, in[rank_].data, in[rank_].bytes);
+  const std::size_t most = align_down(chunk_ / in.size());
+  for (std::size_t start = 0; start < longest; start += most) {
+    const auto part_of = [&](std::size_t bytes) { return std::min(most, bytes - std::min(start, bytes)); };
+    for (int rank = 0; rank < size(); ++rank)
+      if (rank != rank_) copy_to_staging(own_slot() + rank * most, at(in[rank].data, start), part_of(in[rank].bytes));
+    round = meet();
+    for (int rank = 0; rank < size(); ++rank)
+      if (rank != rank_)
+        copy_bytes(at(out[rank].data, start), region_->slot(rank, round) + rank_ * most, part_of(out[rank].bytes));
+  }
+}
+
+}  // namespace lockstep::collective

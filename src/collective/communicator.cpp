@@ -1,0 +1,145 @@
+#include "collective/communicator.h"
+
+#include <lockstep/error.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "sys/node.h"
+
+namespace lockstep::collective {
+
+namespace {
+
+/// What one round takes of a slot, and up to where every rank combines everything itself after one meeting instead of
+/// its slice in two. Where ranks share cores a meeting costs a change of processes: fewer of them.
+constexpr std::size_t kChunk = std::size_t{512} << 10, kAtOnce = std::size_t{16} << 10;
+constexpr std::size_t kSharedCoreChunk = std::size_t{2} << 20, kSharedCoreAtOnce = std::size_t{64} << 10;
+/// How often a rank looks whether those who have joined are still alive, while others are to come.
+constexpr auto kJoinLook = std::chrono::milliseconds(20);
+
+CoreSet own_cores() {
+  CoreSet cores{};
+  static_assert(sizeof(CoreSet) == sizeof(cpu_set_t));
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) std::memcpy(&cores, &set, sizeof cores);
+  return cores;
+}
+
+/// Every rank computes this from the same words, and so the same.
+bool ranks_have_cores(Region& region) {
+  std::vector<CoreSet> cores;
+  for (int rank = 0; rank < region.world(); ++rank) {
+    const RankWords& words = region.rank(rank);
+    if (words.cores_by_quota != 0 && static_cast<int>(words.cores_by_quota) < region.world()) return false;
+    cores.push_back(words.cores);
+  }
+  return cores_suffice(cores);
+}
+
+void wait_for_all(Region& region, int rank, std::chrono::milliseconds timeout) {
+  const Occasion occasion{"join", 1, timeout};
+  const Instant deadline = now() + timeout;
+  GroupWords& group = region.group();
+  group.gong_sleepers.fetch_add(1);
+  for (std::vector<int> absent;; absent.clear()) {
+    const std::uint32_t gong = group.gong.load();
+    for (int other = 0; other < region.world(); ++other) {
+      if (region.rank(other).presence.load() == Presence::absent) absent.push_back(other);
+      if (is_dead(region.rank(other))) region.set_fault({FaultKind::died, other, rank});
+    }
+    if (absent.empty()) break;
+    if (const auto fault = region.fault()) throw_fault(region, rank, *fault, occasion);
+    if (now() >= deadline) throw_silent(region, rank, absent, occasion);
+    futex_wait(group.gong, gong, std::min(deadline, now() + kJoinLook));
+  }
+  group.gong_sleepers.fetch_sub(1);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> Communicator::join(Rendezvous& store, int rank, int world, const Options& options) {
+  const RegionShape shape{.world = world, .slot_bytes = options.slot_bytes, .ring_bytes = options.ring_bytes};
+  return std::make_unique<Communicator>(share_region(store, rank, shape, options.join_timeout), rank, options);
+}
+
+Communicator::Communicator(std::shared_ptr<Region> region, int rank, const Options& options)
+    : region_(std::move(region)),
+      rank_(rank),
+      owner_pid_(::getpid()),
+      timeout_(options.timeout),
+      sources_(region_->world()) {
+  join_group(options);
+  const bool have_cores = ranks_have_cores(*region_);
+  spin_ = options.spin.value_or(have_cores);
+  chunk_ = std::min(region_->shape().slot_bytes, have_cores ? kChunk : kSharedCoreChunk);
+  at_once_ = std::min(chunk_, have_cores ? kAtOnce : kSharedCoreAtOnce);
+  rounds_ = std::make_unique<Rounds>(*region_, rank_, spin_);
+  mail_ = std::make_unique<Mailbox>(region_, rank_, spin_);
+}
+
+void Communicator::join_group(const Options& options) {
+  if (rank_ < 0 || rank_ >= size())
+    throw ConfigError("[collective] rank " + std::to_string(rank_) + " in a group of " + std::to_string(size()));
+  RankWords& words = region_->rank(rank_);
+  if (words.presence.load() != Presence::absent)
+    throw ConfigError("[collective] rank " + std::to_string(rank_) + " joins the group a second time");
+  words.pid.store(::getpid());
+  words.cores = own_cores();
+  int allowed = 0;
+  for (const std::uint64_t part : words.cores) allowed += __builtin_popcountll(part);
+  const int usable = sys::usable_cores();
+  words.cores_by_quota = usable < allowed ? static_cast<std::uint32_t>(usable) : 0;
+  guardian_ = std::make_unique<Guardian>(region_, rank_);
+  words.presence.store(Presence::joined);
+  region_->strike_gong();
+  try {
+    wait_for_all(*region_, rank_, options.join_timeout);
+  } catch (...) {
+    leave();
+    throw;
+  }
+  guardian_->watch();
+}
+
+Communicator::~Communicator() {
+  if (::getpid() != owner_pid_) {
+    // The threads are the parent's, and so is the membership.
+    static_cast<void>(mail_.release());
+    return;
+  }
+  mail_.reset();
+  leave();
+}
+
+void Communicator::leave() {
+  region_->rank(rank_).presence.store(Presence::left);
+  region_->strike_gong();
+  for (int rank = 0; rank < size(); ++rank) region_->ring_bell(rank);
+}
+
+void Communicator::send(const void* data, std::size_t bytes, int to, std::int64_t tag) {
+  check_member();
+  // Never written to: the mailbox only reads what it sends.
+  mail_->send({.data = const_cast<void*>(data), .bytes = bytes, .peer = to, .tag = tag, .timeout = timeout()});
+}
+
+int Communicator::receive(void* data, std::size_t bytes, int from, std::int64_t tag) {
+  check_member();
+  return mail_->receive({.data = data, .bytes = bytes, .peer = from, .tag = tag, .timeout = timeout()});
+}
+
+void Communicator::check_member() const {
+  if (::getpid() != owner_pid_)
+    throw ConfigError("[collective] rank " + std::to_string(rank_) + " is process " + std::to_string(owner_pid_) +
+                      "; its child " + std::to_string(::getpid()) +
+                      " cannot use the group, and must join one of its own");
+}
+
+void Communicator::abort() { region_->set_fault({FaultKind::aborted, rank_, rank_}); }
+
+}  // namespace lockstep::collective

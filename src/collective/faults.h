@@ -1,0 +1,26 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "collective/region.h"
+
+namespace lockstep::collective {
+
+/// What a rank waits in, and how long its peers may be silent meanwhile.
+struct Occasion {
+  std::string_view what;     ///< "all_reduce"
+  std::uint64_t number = 0;  ///< of the call, from 1
+  std::chrono::milliseconds timeout{};
+};
+
+/// The group has a fault. Throws EngineError, or TimeoutError when somebody's patience was at an end; names the ranks.
+[[noreturn]] void throw_fault(Region& region, int me, const Fault& fault, const Occasion& occasion);
+/// Ranks that are needed have left the group. Throws EngineError.
+[[noreturn]] void throw_left(Region& region, int me, const std::vector<int>& ranks, const Occasion& occasion);
+/// Ranks that are needed were silent for the whole timeout. Sets the fault for all, then throws TimeoutError.
+[[noreturn]] void throw_silent(Region& region, int me, const std::vector<int>& ranks, const Occasion& occasion);
+
+}  // namespace lockstep::collective

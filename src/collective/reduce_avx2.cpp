@@ -1,0 +1,10 @@
+#include "collective/reduce_kernels.h"
+#include "collective/reduce_sets.h"
+
+// Compiled for AVX2 and F16C where the architecture has them; see CMakeLists.txt.
+
+namespace lockstep::collective {
+
+ReduceKernel avx2_kernel(DType dtype, ReduceOp op) { return find_kernel(dtype, op); }
+
+}  // namespace lockstep::collective

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collective/futex.h"
+#include "sys/descriptor.h"
+
+namespace lockstep::collective {
+
+inline constexpr std::size_t kCacheLine = 64;
+inline constexpr int kMaxRanks = 1024;
+/// Staging slots of a rank; rounds.h says why three.
+inline constexpr std::uint32_t kSlots = 3;
+
+/// Cores, one bit each.
+using CoreSet = std::array<std::uint64_t, 16>;
+
+/// What a rank does next: ranks compare theirs before any data is used.
+struct Intent {
+  std::uint64_t count = 0;  ///< elements or bytes; what `kind` counts
+  std::int32_t root = -1;
+  std::uint8_t kind = 0;
+  std::uint8_t dtype = 0;
+  std::uint8_t op = 0;
+  std::uint8_t unused = 0;
+  bool operator==(const Intent&) const = default;
+};
+
+enum class Presence : std::uint32_t { absent, joined, left };
+
+/// One rank's words in shared memory. Only the rank itself writes them, but for `bell` and the bits that the kernel and
+/// the watching neighbour add to `life`.
+struct RankWords {
+  /// The thread that lives as long as the rank's membership: a robust futex, in which the kernel sets
+  /// FUTEX_OWNER_DIED when that thread is gone, however it went.
+  alignas(kCacheLine) Word life{0};
+  std::atomic<Presence> presence{Presence::absent};
+  std::atomic<std::int32_t> pid{0};
+  std::uint32_t cores_by_quota = 0;  ///< 0: no quota below the affinity
+  CoreSet cores{};
+  alignas(kCacheLine) Word round{0};     ///< the last round that the rank has arrived at
+  std::atomic<std::int32_t> core{-1};    ///< where it ran then
+  std::array<Intent, kSlots> intents{};  ///< by the slot of the round
+  alignas(kCacheLine) Word bell{0};      ///< rung by peers: there is mail, or room for it
+  Word bell_sleepers{0};
+};
+
+/// What made the group unusable. One word, so that the first writer wins.
+enum class FaultKind : std::uint32_t { none, died, timed_out, aborted };
+struct Fault {
+  FaultKind kind = FaultKind::none;
+  int culprit = 0;   ///< who died, was waited for, or aborted
+  int reporter = 0;  ///< who noticed
+};
+
+struct GroupWords {
+  std::uint64_t magic = 0;
+  std::uint32_t world = 0;
+  std::uint64_t slot_bytes = 0;
+  std::uint64_t ring_bytes = 0;
+  std::array<char, 33> token{};
+  alignas(kCacheLine) Word arrivals{0};  ///< of all ranks at all rounds
+  alignas(kCacheLine) Word gong{0};      ///< changes when a round is complete, a rank leaves or there is a fault
+  Word gong_sleepers{0};
+  alignas(kCacheLine) std::atomic<std::uint64_t> fault{0};
+};
+
+/// One direction of mail between two ranks: a ring of bytes.
+struct Ring {
+  alignas(kCacheLine) std::atomic<std::uint64_t> written{0};
+  alignas(kCacheLine) std::atomic<std::uint64_t> read{0};
+};
+
+/// Sizes of a group's memory.
+struct RegionShape {
+  int world = 1;
+  std::size_t slot_bytes =
+      0;  ///< staging of a rank in one round: a multiple of 64, at least 4096 and 64 for every rank and one more
+  std::size_t ring_bytes = 0;  ///< mail on its way from one rank to another; a power of two
+};
+
+/// The memory that the ranks of a group share: a memfd whose size is sealed, without a name in any file system; it is
+/// gone with the last process that maps it. Pages are taken when they are first used. Children of fork() do not see
+/// it. Threads of one process that are ranks of one group share one Region.
+class Region {
+ public:
+  /// Throws ConfigError for a shape that cannot be, EngineError when there is no memory.
+  static std::shared_ptr<Region> create(const RegionShape& shape);
+  /// The region that `address()` of a process of the same user on this machine gave. Throws ConfigError that says why
+  /// the two cannot share memory: another machine, another PID namespace, /proc closed to us.
+  static std::shared_ptr<Region> open(const std::string& address, int world);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  /// How other processes find it, while `close_address` has not been called here: one line of text.
+  std::string address() const;
+  /// Closes the descriptor that address() names; the memory stays.
+  void close_address() { memory_.reset(); }
+
+  int world() const { return shape_.world; }
+  const RegionShape& shape() const { return shape_; }
+  GroupWords& group() { return *group_; }
+  RankWords& rank(int rank) { return ranks_[rank]; }
+  /// Where `rank` puts data in this round; slot_bytes long, aligned to a page.
+  std::byte* slot(int rank, std::uint32_t round);
+  Ring& ring(int from, int to);
+  std::byte* ring_bytes(int from, int to);
+
+  /// Makes the group unusable, unless it is already, and wakes all that wait for anything.
+  void set_fault(const Fault& fault);
+  std::optional<Fault> fault();
+  /// Wakes all that wait for a round; the reason must be visible already.
+  void strike_gong();
+  /// Wakes those of `rank` that wait for mail or for room.
+  void ring_bell(int rank);
+
+ private:
+  Region(sys::Descriptor memory, const RegionShape& shape, bool fresh);
+
+  RegionShape shape_;
+  sys::Descriptor memory_;
+  int owner_pid_;
+  std::byte* base_ = nullptr;
+  std::size_t size_ = 0;
+  GroupWords* group_ = nullptr;
+  RankWords* ranks_ = nullptr;
+  Ring* rings_ = nullptr;
+  std::byte* slots_ = nullptr;
+  std::byte* ring_data_ = nullptr;
+};
+
+/// Whether ranks with these cores can all run at once, each on a core of its own.
+bool cores_suffice(const std::vector<CoreSet>& cores);
+
+}  // namespace lockstep::collective
