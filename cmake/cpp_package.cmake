@@ -18,9 +18,15 @@ function(lockstep_install_cpp_package package)
                 execute_process(COMMAND \"${CMAKE_STRIP}\" -g \${archives} COMMAND_ERROR_IS_FATAL ANY)")
   install(EXPORT lockstep DESTINATION "${package}/cmake" FILE lockstepTargets.cmake NAMESPACE Lockstep::)
 
+  # Sources: they are compiled with the LibTorch of the user's project.
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/torch" "${PROJECT_SOURCE_DIR}/src/collective" DESTINATION "${package}/src"
+          FILES_MATCHING PATTERN "*.h" PATTERN "torch/*.cpp")
+
   include(CMakePackageConfigHelpers)
-  write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/lockstepConfigVersion.cmake"
+  write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/lockstep-config-version.cmake"
                                    COMPATIBILITY SameMinorVersion)
-  install(FILES "${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake"
-                "${CMAKE_CURRENT_BINARY_DIR}/lockstepConfigVersion.cmake" DESTINATION "${package}/cmake")
+  install(FILES "${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake" DESTINATION "${package}/cmake"
+          RENAME lockstep-config.cmake)
+  install(FILES "${PROJECT_SOURCE_DIR}/cmake/lockstep_libtorch.cmake"
+                "${CMAKE_CURRENT_BINARY_DIR}/lockstep-config-version.cmake" DESTINATION "${package}/cmake")
 endfunction()

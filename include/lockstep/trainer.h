@@ -37,6 +37,9 @@ class DataParallelTrainer {
   /// Whether `path` holds a run.
   static bool can_restore(const std::filesystem::path& path);
 
+ protected:
+  std::string trainer_ = "DataParallelTrainer";  ///< the class's name, for run names and run.json
+
  private:
   std::string function_;
   TrainerOptions options_;

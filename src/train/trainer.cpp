@@ -155,6 +155,7 @@ Result DataParallelTrainer::fit() {
   driver::RunPlan plan;
   plan.options = options_;
   plan.restore = restore_;
+  plan.trainer = trainer_;
   plan.function = function_;
   plan.program.fork_server = true;
   plan.program.program = arguments();
@@ -165,7 +166,7 @@ Result DataParallelTrainer::fit() {
   driver::RunOutcome outcome = train::launch(std::move(plan));
   if (outcome.signal != 0) raise(outcome.signal);
   if (outcome.result.state == "failed") {
-    const std::string how = "\nto go on: lockstep::DataParallelTrainer::restore(" +
+    const std::string how = "\nto go on: lockstep::" + trainer_ + "::restore(" +
                             in_quotes(outcome.result.path.string()) + ", function).fit()";
     throw TrainingError(outcome.result.error + how, outcome.result.failures);
   }

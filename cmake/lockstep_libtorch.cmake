@@ -1,0 +1,53 @@
+# LibTorch, without its own CMake package: that one asks for a CUDA toolkit where torch was built with CUDA, and adds flags.
+# Also installed: a user's project finds LibTorch in the same way.
+
+# lockstep_find_libtorch(<variable>)
+#
+# Sets <variable> to the folder that holds LibTorch's include/ and lib/, or to something false. In this order:
+# - LOCKSTEP_LIBTORCH, such a folder
+# - Torch_DIR or CMAKE_PREFIX_PATH, as for find_package(Torch): an unpacked LibTorch archive
+# - the torch package beside an installed Lockstep, and that of Python_EXECUTABLE or of the python3 in the PATH
+function(lockstep_find_libtorch variable)
+  set(candidates "${LOCKSTEP_LIBTORCH}")
+  foreach(place IN ITEMS "${Torch_DIR}/../../.." ${CMAKE_PREFIX_PATH} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../torch")
+    list(APPEND candidates "${place}" "${place}/../..") # torch.utils.cmake_prefix_path is <torch>/share/cmake
+  endforeach()
+  set(interpreter "${Python_EXECUTABLE}")
+  if(NOT interpreter)
+    find_program(LOCKSTEP_PYTHON NAMES python3 python)
+    mark_as_advanced(LOCKSTEP_PYTHON)
+    set(interpreter "${LOCKSTEP_PYTHON}")
+  endif()
+  if(interpreter)
+    execute_process(
+      COMMAND "${interpreter}" -c
+              "from importlib.util import find_spec; print(find_spec('torch').submodule_search_locations[0])"
+      OUTPUT_VARIABLE in_python OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    list(APPEND candidates "${in_python}")
+  endif()
+  set(${variable} "" PARENT_SCOPE)
+  foreach(candidate IN LISTS candidates)
+    if(candidate AND EXISTS "${candidate}/include/torch/csrc/api/include/torch/torch.h"
+       AND EXISTS "${candidate}/lib/libtorch_cpu.so")
+      get_filename_component(root "${candidate}" REALPATH)
+      set(${variable} "${root}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+endfunction()
+
+# lockstep_add_libtorch(<target> <folder>): an interface library that compiles and links with LibTorch.
+function(lockstep_add_libtorch target root)
+  foreach(name c10 torch_cpu torch)
+    find_library(LOCKSTEP_LIBTORCH_${name} ${name} HINTS "${root}/lib" NO_DEFAULT_PATH NO_CACHE REQUIRED)
+  endforeach()
+  add_library(${target} INTERFACE)
+  target_include_directories(${target} SYSTEM INTERFACE "${root}/include" "${root}/include/torch/csrc/api/include")
+  target_compile_definitions(${target} INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC USE_TENSORPIPE
+                                                 _GLIBCXX_USE_CXX11_ABI=1)
+  target_compile_features(${target} INTERFACE cxx_std_20)
+  target_link_libraries(${target} INTERFACE "${LOCKSTEP_LIBTORCH_torch_cpu}" "${LOCKSTEP_LIBTORCH_c10}")
+  # libtorch.so only names the others: those with CUDA where the build has it, which nothing refers to by symbol.
+  target_link_options(${target} INTERFACE "-Wl,-rpath,${root}/lib" "-Wl,-rpath-link,${root}/lib"
+                      "-Wl,--allow-shlib-undefined" "-Wl,--no-as-needed,${LOCKSTEP_LIBTORCH_torch},--as-needed")
+endfunction()

@@ -1,0 +1,194 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <lockstep/torch/batches.h>
+#include <lockstep/torch/collectives.h>
+#include <lockstep/torch/order.h>
+#include <lockstep/value.h>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace lockstep::torch {
+
+namespace detail {
+
+template <class D>
+concept BatchedDataset = requires(D& dataset, ::c10::ArrayRef<std::size_t> samples) {
+  dataset.get_batch(samples);
+  dataset.size();
+};
+template <class D>
+concept Indexable = requires(const D& dataset, std::size_t sample) {
+  dataset[sample];
+  dataset.size();
+};
+
+/// A dataset as threads read it: LibTorch's are copied for each thread, as LibTorch's own loader does, since reading
+/// them may change them; an indexable one is shared, and read through its const operator[].
+template <class D>
+class Source {
+ public:
+  Source(D dataset, int threads) {
+    if constexpr (BatchedDataset<D>)
+      for (int copy = 1; copy < threads; ++copy) copies_.push_back(std::make_unique<D>(dataset));
+    copies_.push_back(std::make_unique<D>(std::move(dataset)));
+  }
+
+  std::optional<std::size_t> size() const { return copies_.front()->size(); }
+
+  auto load(int thread, const std::vector<std::size_t>& samples) {
+    if constexpr (BatchedDataset<D>) {
+      return collated(copies_[static_cast<std::size_t>(thread)]->get_batch(samples));
+    } else {
+      const D& dataset = *copies_.front();
+      std::vector<std::decay_t<decltype(dataset[std::size_t{}])>> batch;
+      batch.reserve(samples.size());
+      for (const std::size_t sample : samples) batch.push_back(dataset[sample]);
+      return collated(std::move(batch));
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<D>> copies_;
+};
+
+}  // namespace detail
+
+/// What prepare_data_loader() makes: gives this worker its batches, and knows where it is.
+///
+///     for (int64_t epoch = loader.epoch(); epoch < 10; ++epoch)
+///       for (auto& batch : loader) {
+///         ...
+///         session.report(metrics, lockstep::torch::checkpoint(*model, optimizer, {{"loader", loader.state()}}));
+///       }
+///
+/// A loop is one pass over the data: each has the next epoch, beginning with 0, and may be left early. A new loop, and
+/// load_state(), end the one before. For one thread; not while its loop runs in another.
+template <class D>
+class DataLoader {
+ public:
+  using Batch = decltype(std::declval<detail::Source<D>&>().load(0, {}));
+
+  DataLoader(D dataset, const DataLoaderOptions& options)
+      : state_(std::make_unique<State>(std::move(dataset), options)) {}
+
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    using pointer = Batch*;
+    using reference = Batch&;
+
+    reference operator*() const { return *state_->batch; }
+    pointer operator->() const { return &*state_->batch; }
+    Iterator& operator++() {
+      if (!state_->advance()) state_ = nullptr;
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    bool operator==(const Iterator& other) const { return state_ == other.state_; }
+
+   private:
+    friend class DataLoader;
+    explicit Iterator(typename DataLoader::State* state) : state_(state) {}
+    typename DataLoader::State* state_;
+  };
+
+  /// Begins the next pass.
+  Iterator begin() {
+    state_->start();
+    return Iterator(state_->advance() ? state_.get() : nullptr);
+  }
+  Iterator end() { return Iterator(nullptr); }
+
+  /// How many batches this worker gets in a whole epoch: the same on all workers.
+  std::size_t size() const { return static_cast<std::size_t>(state_->schedule.batches()); }
+  /// The epoch of the pass that is going on; otherwise the one that the next pass has.
+  std::int64_t epoch() const { return state_->schedule.epoch(); }
+  /// The next pass is that of `epoch`; those after it count on from there.
+  void set_epoch(std::int64_t epoch) { state_->schedule.set_epoch(epoch); }
+
+  /// Where the loader is, for the `extra` of a checkpoint: it counts the samples of the epoch that all workers together
+  /// have got, and is equal on all that have got equally many batches. Batches count when they were handed out, not
+  /// when they were loaded.
+  ///
+  ///     {"kind": "samples", "epoch": 1, "samples": 64, "total": 1000, "order": "permuted, seed 0"}
+  Value state() const { return state_->schedule.state(); }
+  /// Makes the next pass go on where a loader was when `state` was taken; the number of workers and the batch size may
+  /// be others. Throws ConfigError when it is not the state of such a loader with such data; the loader is then as
+  /// before.
+  void load_state(const Value& state) {
+    state_->schedule.load_state(state);
+    state_->batches.reset();
+  }
+
+ private:
+  struct State {
+    State(D dataset, const DataLoaderOptions& given)
+        : options(given),
+          source(std::move(dataset), given.num_threads),
+          schedule(detail::make_schedule(source.size(), given)) {}
+
+    void start() {
+      batches.reset();  // its threads end before the next pass begins
+      batch.reset();
+      auto pass = schedule.begin();
+      batches.emplace(
+          [this, pass](int thread, std::int64_t number) { return source.load(thread, pass->samples(number)); },
+          options.num_threads, options.prefetch, pass->batches());
+    }
+
+    bool advance() {
+      batch.reset();
+      if (batches) batch = batches->next();
+      if (!batch) {
+        if (batches) schedule.finish();
+        batches.reset();
+        return false;
+      }
+      if (options.move_to_device) *batch = detail::moved(std::move(*batch), device());
+      schedule.hand_out();
+      return true;
+    }
+
+    DataLoaderOptions options;
+    detail::Source<D> source;
+    detail::Schedule schedule;
+    std::optional<Batch> batch;
+    std::optional<detail::Batches<Batch>> batches;  ///< last: its threads read the source
+  };
+
+  std::unique_ptr<State> state_;
+};
+
+/// A loader that gives this worker its part of the data, on this worker's device.
+///
+///     auto loader = lockstep::torch::prepare_data_loader(dataset, {.batch_size = 32, .shuffle = true});
+///     for (auto& batch : loader) train_step(batch.data, batch.target);
+///
+/// `dataset` is one of LibTorch's (get_batch(samples) and size(); not a stream), or anything with a const operator[]
+/// and size(). Batches are what its map(torch::data::transforms::Stack<>()) or the like makes; single samples (tensors,
+/// numbers, Examples, pairs and tuples of them) are stacked; anything else comes as a vector.
+///
+/// What each worker gets: every world-size-th sample of an order that is the same on all. All workers get the same
+/// number of batches: with drop_last what does not fill a batch on every worker is left out, otherwise a worker that
+/// would have a batch less gets a sample from the beginning of the order once more. The order, and that of the batches,
+/// does not depend on num_threads.
+///
+/// Throws ConfigError for a dataset without size, and for options that cannot be. An error of the dataset is thrown
+/// where its batch would have been.
+template <class D>
+requires detail::BatchedDataset<D> || detail::Indexable<D> DataLoader<D> prepare_data_loader(
+    D dataset, const DataLoaderOptions& options = {}) {
+  return DataLoader<D>(std::move(dataset), options);
+}
+
+}  // namespace lockstep::torch

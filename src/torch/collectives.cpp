@@ -1,0 +1,155 @@
+#include <lockstep/error.h>
+#include <lockstep/torch/collectives.h>
+
+#include <cstring>
+#include <functional>
+
+#include "torch/group.h"
+
+namespace lockstep::torch {
+namespace {
+
+using ::torch::Tensor;
+
+c10d::ReduceOp operation(Reduce how) {
+  switch (how) {
+    case Reduce::min:
+      return c10d::ReduceOp::MIN;
+    case Reduce::max:
+      return c10d::ReduceOp::MAX;
+    case Reduce::product:
+      return c10d::ReduceOp::PRODUCT;
+    default:
+      return c10d::ReduceOp::SUM;  // a mean is divided afterwards: not every backend averages
+  }
+}
+
+/// Runs `exchange` on memory without gaps that holds what `tensor` does, and puts the result there.
+Tensor in_place(const Tensor& tensor, const std::function<void(std::vector<Tensor>&)>& exchange) {
+  const ::torch::NoGradGuard no_grad;
+  const Tensor target = tensor.detach();
+  std::vector<Tensor> dense{target.contiguous()};
+  exchange(dense);
+  if (!dense.front().is_same(target)) target.copy_(dense.front());
+  return tensor;
+}
+
+/// The numbers of a dict in the order of its sorted keys, so that ranks may have them in another order.
+void flatten(const Value& metrics, const std::string& where, std::vector<double>& numbers) {
+  std::vector<std::string> keys;
+  for (const auto& item : metrics.items()) keys.push_back(item.key());
+  std::sort(keys.begin(), keys.end());
+  for (const auto& key : keys) {
+    const Value& value = metrics[key];
+    if (value.is_object())
+      flatten(value, where + key + "/", numbers);
+    else if (value.is_number() || value.is_boolean())
+      numbers.push_back(value.is_boolean() ? value.get<bool>() : value.get<double>());
+    else
+      throw ConfigError("[all_reduce] " + where + key + " is " + value.dump().substr(0, 100) +
+                        "; it must be a number, or a dict of numbers");
+  }
+}
+
+void put_back(Value& metrics, const double*& next) {
+  std::vector<std::string> keys;
+  for (const auto& item : metrics.items()) keys.push_back(item.key());
+  std::sort(keys.begin(), keys.end());
+  for (const auto& key : keys) {
+    if (metrics[key].is_object())
+      put_back(metrics[key], next);
+    else
+      metrics[key] = *next++;
+  }
+}
+
+Tensor as_tensor(const Bytes& bytes, std::int64_t size) {
+  Tensor tensor = ::torch::zeros({size}, ::torch::kUInt8);
+  if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+Value as_value(const Tensor& tensor, std::int64_t size) {
+  const auto* bytes = tensor.const_data_ptr<std::uint8_t>();
+  return Value::from_cbor(bytes, bytes + size);
+}
+
+}  // namespace
+
+Tensor all_reduce(const Tensor& tensor, Reduce how) {
+  if (!group()) return tensor;
+  if (how == Reduce::mean && !tensor.is_floating_point() && !tensor.is_complex())
+    throw ConfigError("[all_reduce] the tensor is of a whole-number type, which has no mean; convert it first");
+  return in_place(tensor, [&](std::vector<Tensor>& dense) {
+    c10d::AllreduceOptions options;
+    options.reduceOp = operation(how);
+    group()->allreduce(dense, options)->wait();
+    if (how == Reduce::mean) dense.front().div_(world_size());
+  });
+}
+
+Tensor broadcast(const Tensor& tensor, int root) {
+  if (root < 0 || root >= world_size())
+    throw ConfigError("[broadcast] root is " + std::to_string(root) + ", but there are " +
+                      std::to_string(world_size()) + " ranks, from 0 on");
+  if (!group()) return tensor;
+  return in_place(tensor, [&](std::vector<Tensor>& dense) {
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    group()->broadcast(dense, options)->wait();
+  });
+}
+
+std::vector<Tensor> all_gather(const Tensor& tensor) {
+  const ::torch::NoGradGuard no_grad;
+  const Tensor mine = tensor.detach().contiguous();
+  if (!group()) return {mine.clone()};
+  std::vector<std::vector<Tensor>> found(1);
+  for (int each = 0; each < world_size(); ++each) found.front().push_back(::torch::empty_like(mine));
+  std::vector<Tensor> inputs{mine};
+  group()->allgather(found, inputs)->wait();
+  return found.front();
+}
+
+void barrier() {
+  if (group()) group()->barrier()->wait();
+}
+
+Value all_reduce(const Value& metrics, Reduce how) {
+  if (!metrics.is_object())
+    throw ConfigError("[all_reduce] got " + metrics.dump().substr(0, 100) +
+                      "; it must be a dict such as {{\"loss\", 0.5}}");
+  std::vector<double> numbers;
+  flatten(metrics, "", numbers);
+  if (!numbers.empty()) {
+    const auto count = static_cast<std::int64_t>(numbers.size());
+    all_reduce(::torch::from_blob(numbers.data(), {count}, ::torch::kFloat64), how);
+  }
+  Value result = metrics;
+  const double* next = numbers.data();
+  put_back(result, next);
+  return result;
+}
+
+Value all_reduce_mean(const Value& metrics) { return all_reduce(metrics, Reduce::mean); }
+
+Value broadcast(const Value& value, int root) {
+  const Bytes bytes = rank() == root ? Value::to_cbor(value) : Bytes();
+  const Tensor size = broadcast(::torch::tensor(static_cast<std::int64_t>(bytes.size())), root);
+  const auto length = size.item<std::int64_t>();
+  return as_value(broadcast(as_tensor(bytes, length), root), length);
+}
+
+std::vector<Value> all_gather(const Value& value) {
+  const Bytes bytes = Value::to_cbor(value);
+  const auto sizes = all_gather(::torch::tensor(static_cast<std::int64_t>(bytes.size())));
+  std::int64_t longest = 0;
+  for (const auto& size : sizes) longest = std::max(longest, size.item<std::int64_t>());
+  const auto parts = all_gather(as_tensor(bytes, longest));
+  std::vector<Value> values;
+  for (std::size_t each = 0; each < parts.size(); ++each)
+    values.push_back(as_value(parts[each], sizes[each].item<std::int64_t>()));
+  return values;
+}
+
+}  // namespace lockstep::torch

@@ -1,0 +1,184 @@
+#include <lockstep/torch/collectives.h>
+#include <lockstep/torch/model.h>
+
+#include <algorithm>
+#include <atomic>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <unordered_set>
+
+#include "torch/group.h"
+
+namespace lockstep::torch {
+namespace {
+
+using ::torch::Tensor;
+
+constexpr std::size_t kBroadcastBytes = 250 << 20;
+
+/// Parameters whose gradients are sparse: the tables of embeddings that ask for it.
+std::unordered_set<const void*> sparse_parameters(const ::torch::nn::Module& module) {
+  std::unordered_set<const void*> found;
+  for (const auto& part : module.modules()) {
+    if (const auto* table = dynamic_cast<const ::torch::nn::EmbeddingImpl*>(part.get());
+        table != nullptr && table->options.sparse())
+      found.insert(table->weight.unsafeGetTensorImpl());
+    if (const auto* bag = dynamic_cast<const ::torch::nn::EmbeddingBagImpl*>(part.get());
+        bag != nullptr && bag->options.sparse())
+      found.insert(bag->weight.unsafeGetTensorImpl());
+  }
+  return found;
+}
+
+std::vector<Tensor> defined(const std::vector<Tensor>& tensors) {
+  std::vector<Tensor> found;
+  for (const auto& tensor : tensors)
+    if (tensor.defined()) found.push_back(tensor.detach());
+  return found;
+}
+
+/// A bucket's part is a view, which Optimizer::zero_grad() cannot detach. The same memory as a tensor of its own can
+/// be.
+void unview(const std::vector<Tensor>& parameters) {
+  for (const auto& parameter : parameters)
+    if (Tensor& gradient = parameter.mutable_grad(); gradient.defined() && gradient.is_view())
+      gradient = gradient.detach();
+}
+
+}  // namespace
+
+/// The reducer, and what goes on around it.
+struct PreparedModule::Replica {
+  /// What the hooks at the parameters share with it.
+  struct Hooks {
+    std::vector<Tensor> parameters;
+    std::atomic<bool> queued = false;
+  };
+
+  Replica(::torch::nn::Module& module, const ModelOptions& given, Group ranks)
+      : options(given), group(std::move(ranks)), hooks(std::make_shared<Hooks>()) {
+    const auto sparse = sparse_parameters(module);
+    std::unordered_map<std::size_t, std::string> names;
+    std::vector<bool> is_sparse;
+    std::unordered_set<const void*> seen;  // tied parameters have several names
+    for (const auto& item : module.named_parameters()) {
+      if (!item.value().requires_grad() || !seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
+      names.emplace(hooks->parameters.size(), item.key());
+      is_sparse.push_back(sparse.contains(item.value().unsafeGetTensorImpl()));
+      hooks->parameters.push_back(item.value());
+    }
+    check_equal();
+    buffers = defined(module.buffers());
+    std::vector<Tensor> start = defined(module.parameters());
+    start.insert(start.end(), buffers.begin(), buffers.end());
+    c10d::broadcast_coalesced(group, start, kBroadcastBytes, 0);
+    if (hooks->parameters.empty()) return;
+
+    const auto first = static_cast<std::size_t>(options.first_bucket_bytes);
+    const auto rest = static_cast<std::size_t>(options.bucket_bytes);
+    auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(hooks->parameters, {first, rest}, is_sparse));
+    std::reverse(buckets.begin(), buckets.end());  // about the order in which gradients come
+    reducer = std::make_unique<c10d::Reducer>(
+        hooks->parameters, std::move(buckets), group, is_sparse, options.bucket_bytes, options.find_unused_parameters,
+        options.gradients_in_buckets, names, options.first_bucket_bytes,
+        /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<std::int64_t>{});
+    if (options.gradients_in_buckets) add_hooks();
+  }
+
+  void check_equal() {
+    try {
+      c10d::verify_params_across_processes(group, hooks->parameters, {});
+    } catch (const c10::Error& error) {
+      // What else it throws is a lost peer.
+      const std::string_view what = error.what();
+      if (what.find("in this process") == what.npos && what.find("same model") == what.npos) throw;
+      throw ConfigError(std::string("[prepare_model] the ranks have models with different parameters; build the same "
+                                    "one everywhere: ") +
+                        error.what_without_backtrace());
+    }
+  }
+
+  /// The first gradient of a backward pass asks for a call at its end. That call comes before the reducer's, which is
+  /// asked for later, so it asks for another.
+  void add_hooks() {
+    for (const auto& parameter : hooks->parameters) {
+      accumulators.push_back(::torch::autograd::impl::grad_accumulator(parameter));
+      accumulators.back()->add_post_hook(std::make_unique<::torch::autograd::utils::LambdaPostHook>(
+          [shared = std::weak_ptr(hooks)](const std::vector<Tensor>& outputs, const std::vector<Tensor>&) {
+            if (const auto mine = shared.lock(); mine && !mine->queued.exchange(true)) {
+              auto& engine = ::torch::autograd::Engine::get_default_engine();
+              engine.queue_callback([mine, &engine] {
+                engine.queue_callback([mine] {
+                  mine->queued = false;
+                  unview(mine->parameters);
+                });
+              });
+            }
+            return outputs;
+          }));
+    }
+  }
+
+  const ModelOptions options;
+  const Group group;
+  const std::shared_ptr<Hooks> hooks;
+  std::vector<Tensor> buffers;
+  bool buffers_stale = false;  ///< a training pass may have changed them since they were equal
+  std::unique_ptr<c10d::Reducer> reducer;
+  std::vector<decltype(::torch::autograd::impl::grad_accumulator(std::declval<const Tensor&>()))> accumulators;
+};
+
+PreparedModule::PreparedModule(std::shared_ptr<::torch::nn::Module> module, const ModelOptions& options)
+    : wrapped_(std::move(module)) {
+  if (!wrapped_) throw ConfigError("[prepare_model] the model is empty (nullptr)");
+  if (options.bucket_bytes < 1 || options.first_bucket_bytes < 1)
+    throw ConfigError("[prepare_model] bucket_bytes is " + std::to_string(options.bucket_bytes) +
+                      " and first_bucket_bytes " + std::to_string(options.first_bucket_bytes) +
+                      "; both must be 1 or more");
+  const ::torch::Device place = options.device.value_or(device());
+  wrapped_->to(place);
+  register_module("module", wrapped_);
+  if (world_size() == 1) return;
+  if (!place.is_cpu())
+    throw ConfigError("[prepare_model] the device is " + place.str() + ", but " + std::to_string(world_size()) +
+                      " C++ workers exchange tensors of the CPU only; run with use_gpu = false or with one worker");
+  replica_ = std::make_unique<Replica>(*wrapped_, options, group());
+}
+
+PreparedModule::~PreparedModule() = default;
+
+void PreparedModule::before_forward() {
+  if (!replica_ || !sync_ || !::torch::GradMode::is_enabled()) return;
+  Replica& replica = *replica_;
+  replica.hooks->queued = false;
+  if (replica.reducer) {
+    replica.reducer->prepare_for_forward();
+    replica.reducer->rebuild_buckets();
+  }
+  if (replica.options.broadcast_buffers && replica.buffers_stale && is_training() && !replica.buffers.empty()) {
+    const ::torch::NoGradGuard no_grad;
+    c10d::broadcast_coalesced(replica.group, replica.buffers, kBroadcastBytes, 0);
+    replica.buffers_stale = false;
+  }
+}
+
+bool PreparedModule::wants_outputs() const {
+  return replica_ && replica_->reducer && sync_ && replica_->options.find_unused_parameters &&
+         ::torch::GradMode::is_enabled();
+}
+
+void PreparedModule::after_forward(const std::vector<Tensor>& outputs) {
+  if (!replica_ || !::torch::GradMode::is_enabled()) return;
+  if (is_training()) replica_->buffers_stale = true;
+  if (sync_ && replica_->reducer) replica_->reducer->prepare_for_backward(outputs);
+}
+
+NoSync::NoSync(PreparedModule& model) : model_(model), before_(std::exchange(model.sync_, false)) {}
+
+NoSync::~NoSync() { model_.sync_ = before_; }
+
+}  // namespace lockstep::torch

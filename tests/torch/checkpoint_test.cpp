@@ -1,0 +1,189 @@
+#include <fstream>
+
+#include "runs.h"
+
+namespace lockstep::torch {
+namespace {
+
+namespace nn = ::torch::nn;
+namespace optim = ::torch::optim;
+
+nn::Sequential network() { return nn::Sequential(nn::Linear(4, 8), nn::BatchNorm1d(8), nn::ReLU(), nn::Linear(8, 2)); }
+
+void train(nn::Sequential& model, optim::Optimizer& optimizer, int steps, int seed) {
+  ::torch::manual_seed(static_cast<std::uint64_t>(seed));
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    model->forward(::torch::randn({6, 4})).square().mean().backward();
+    optimizer.step();
+  }
+}
+
+std::unique_ptr<optim::Optimizer> make(const std::string& kind, const nn::Sequential& model) {
+  const auto parameters = model->parameters();
+  if (kind == "SGD") return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(0.1).momentum(0.9));
+  if (kind == "Adam") return std::make_unique<optim::Adam>(parameters, optim::AdamOptions(1e-2).amsgrad(true));
+  if (kind == "AdamW") return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions(1e-2));
+  if (kind == "RMSprop")
+    return std::make_unique<optim::RMSprop>(parameters, optim::RMSpropOptions(1e-2).momentum(0.5).centered(true));
+  return std::make_unique<optim::Adagrad>(parameters, optim::AdagradOptions(1e-2));
+}
+
+class Optimizers : public testing::TestWithParam<std::string> {};
+
+TEST_P(Optimizers, go_on_bit_by_bit) {
+  auto model = network();
+  auto optimizer = make(GetParam(), model);
+  train(model, *optimizer, 3, 1);
+  const Checkpoint saved = checkpoint(*model, *optimizer, {{"epoch", 3}});
+  auto other = network();
+  auto other_optimizer = make(GetParam(), other);
+  for (auto& group : other_optimizer->param_groups()) group.options().set_lr(123);
+  train(other, *other_optimizer, 1, 2);
+  const Value rest = load(Checkpoint::from_bytes(saved.to_bytes()), *other, *other_optimizer);
+  EXPECT_EQ(rest, (Value{{"epoch", 3}}));
+  EXPECT_EQ(other_optimizer->param_groups()[0].options().get_lr(), optimizer->param_groups()[0].options().get_lr());
+  train(model, *optimizer, 3, 5);
+  train(other, *other_optimizer, 3, 5);
+  EXPECT_EQ(tests::fingerprint(*model), tests::fingerprint(*other));
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Optimizers, testing::Values("SGD", "Adam", "AdamW", "RMSprop", "Adagrad"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Checkpoints, stand_by_parameter_name) {
+  auto model = network();
+  optim::Adam optimizer(model->parameters(), 1e-3);
+  train(model, optimizer, 1, 1);
+  const Checkpoint saved = checkpoint(*model, optimizer);
+  std::set<std::string> names;
+  for (const auto& tensor : saved.tensors()) names.insert(tensor.name);
+  EXPECT_TRUE(names.contains("model.0.weight"));
+  EXPECT_TRUE(names.contains("model.1.num_batches_tracked"));
+  EXPECT_TRUE(names.contains("optimizer.state.3.bias.exp_avg"));
+  EXPECT_EQ(saved.to_dict()["optimizer"]["param_groups"][0]["params"][0], "0.weight");
+}
+
+TEST(Checkpoints, of_a_prepared_model_are_those_of_the_users) {
+  auto model = network();
+  auto prepared = prepare_model(model);
+  EXPECT_EQ(checkpoint(*prepared).to_bytes(), checkpoint(*model).to_bytes());
+  auto other = prepare_model(network());
+  load(checkpoint(*model), *other);
+  EXPECT_EQ(tests::fingerprint(*other), tests::fingerprint(*model));
+}
+
+TEST(Checkpoints, store_a_parameter_with_two_names_once) {
+  struct Tied : nn::Module {
+    Tied() : weight(register_parameter("weight", ::torch::ones({3}))) { register_parameter("again", weight); }
+    ::torch::Tensor weight;
+  } tied;
+  const Checkpoint saved = checkpoint(tied);
+  EXPECT_EQ(saved.tensors().size(), 1u);
+  EXPECT_EQ(saved.to_dict()["model"]["again"]["$tensor"], "model.weight");
+}
+
+TEST(Checkpoints, that_do_not_fit_change_nothing) {
+  auto model = network();
+  optim::Adam adam(model->parameters(), 1e-3);
+  train(model, adam, 1, 1);
+  const std::string before = tests::fingerprint(*model);
+  const auto message = [&](const Checkpoint& saved, optim::Optimizer& optimizer) -> std::string {
+    try {
+      load(saved, *model, optimizer);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  auto wide = nn::Sequential(nn::Linear(4, 9), nn::BatchNorm1d(9), nn::ReLU(), nn::Linear(9, 2));
+  optim::Adam wide_adam(wide->parameters(), 1e-3);
+  EXPECT_THAT(message(checkpoint(*wide, wide_adam), adam), testing::HasSubstr("0.weight has the shape [9, 4]"));
+  auto narrow = nn::Sequential(nn::Linear(4, 8));
+  EXPECT_THAT(message(checkpoint(*narrow), adam), testing::HasSubstr("has no \"optimizer\""));
+  optim::Adam narrow_adam(narrow->parameters(), 1e-3);
+  EXPECT_THAT(message(checkpoint(*narrow, narrow_adam), adam),
+              testing::HasSubstr("it has no 1.weight, 1.bias, 3.weight"));
+  auto other = network();
+  optim::SGD sgd(other->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+  train(other, sgd, 1, 2);
+  EXPECT_THAT(message(checkpoint(*other, sgd), adam), testing::HasSubstr("momentum_buffer of 0.weight, which Adam"));
+  EXPECT_EQ(tests::fingerprint(*model), before);
+  EXPECT_THROW(checkpoint(*model, {{"model", 1}}), ConfigError);
+  EXPECT_THROW(checkpoint(*narrow, adam), ConfigError) << "the optimizer has parameters of another module";
+}
+
+TEST(Autocast, computes_in_bfloat16_while_it_lives) {
+  const auto a = ::torch::randn({4, 4});
+  {
+    const Autocast autocast;
+    EXPECT_EQ(::torch::mm(a, a).scalar_type(), ::torch::kBFloat16);
+    {
+      const Autocast off(std::nullopt, std::nullopt, false);
+      EXPECT_EQ(::torch::mm(a, a).scalar_type(), ::torch::kFloat32);
+    }
+    EXPECT_EQ(::torch::mm(a, a).scalar_type(), ::torch::kBFloat16);
+  }
+  EXPECT_EQ(::torch::mm(a, a).scalar_type(), ::torch::kFloat32);
+}
+
+TEST(GradScaler, steps_as_without_and_skips_overflows) {
+  auto weight = ::torch::ones({2}, ::torch::requires_grad());
+  optim::SGD optimizer({weight}, 0.5);
+  GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
+  const auto step = [&](double factor) {
+    optimizer.zero_grad();
+    scaler.scale((weight * factor).sum()).backward();
+    const bool stepped = scaler.step(optimizer);
+    scaler.update();
+    return stepped;
+  };
+  EXPECT_TRUE(step(1));
+  EXPECT_TRUE(weight.equal(::torch::full({2}, 0.5)));
+  EXPECT_FALSE(step(std::numeric_limits<double>::infinity()));
+  EXPECT_TRUE(weight.equal(::torch::full({2}, 0.5)));
+  EXPECT_EQ(scaler.get_scale(), 512);
+  EXPECT_TRUE(step(1) && step(1));
+  EXPECT_EQ(scaler.get_scale(), 1024);
+  GradScaler other;
+  other.load_state(scaler.state());
+  EXPECT_EQ(other.state(), scaler.state());
+  optimizer.zero_grad();
+  scaler.scale(weight.sum()).backward();
+  scaler.unscale(optimizer);
+  EXPECT_TRUE(weight.grad().equal(::torch::ones({2}))) << "for clipping";
+  EXPECT_THROW(scaler.unscale(optimizer), ConfigError);
+}
+
+TEST(Reproducibility, brings_random_numbers_back) {
+  enable_reproducibility(3);
+  const auto first = ::torch::rand({4});
+  const Value state = rng_state();
+  const auto second = ::torch::rand({4});
+  set_rng_state(state);
+  EXPECT_TRUE(::torch::rand({4}).equal(second));
+  enable_reproducibility(3);
+  EXPECT_TRUE(::torch::rand({4}).equal(first));
+  EXPECT_THROW(set_rng_state(Value::binary({1, 2})), ConfigError);
+  at::globalContext().setDeterministicAlgorithms(false, false);
+  enable_reproducibility(0);
+}
+
+class Profiles : public tests::Runs {};
+
+TEST_F(Profiles, are_saved_when_they_end) {
+  std::filesystem::path path;
+  {
+    const auto trace = profile({.directory = directory_ / "traces"});
+    path = trace.path();
+    ::torch::mm(::torch::ones({8, 8}), ::torch::ones({8, 8}));
+  }
+  EXPECT_EQ(path.filename(), "rank_0.0.pt.trace.json");
+  const Value trace = Value::parse(std::ifstream(path));
+  const auto& events = trace["traceEvents"];
+  EXPECT_TRUE(
+      std::any_of(events.begin(), events.end(), [](const auto& e) { return e.value("name", "") == "aten::mm"; }));
+}
+
+}  // namespace
+}  // namespace lockstep::torch

@@ -1,0 +1,269 @@
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "runs.h"
+
+namespace lockstep::torch {
+namespace {
+
+using detail::Permutation;
+using detail::Schedule;
+using detail::Team;
+
+std::vector<std::int64_t> samples_of(Schedule& schedule, std::int64_t batches = -1) {
+  const auto pass = schedule.begin();
+  std::vector<std::int64_t> found;
+  for (std::int64_t batch = 0; batch < pass->batches() && batch != batches; ++batch) {
+    schedule.hand_out();
+    for (const auto sample : pass->samples(batch)) found.push_back(static_cast<std::int64_t>(sample));
+  }
+  return found;
+}
+
+TEST(Permutation, has_every_number_once) {
+  for (const std::uint64_t size : {1, 2, 3, 10, 255, 256, 257, 1000, 65537}) {
+    const Permutation permutation(size, 7);
+    std::vector<bool> seen(size);
+    for (std::uint64_t place = 0; place < size; ++place) {
+      const auto number = permutation(place);
+      ASSERT_LT(number, size);
+      ASSERT_FALSE(seen[number]) << size;
+      seen[number] = true;
+    }
+  }
+}
+
+TEST(Permutation, is_the_same_everywhere) {
+  const Permutation permutation(10, detail::mixed(0, 0));
+  std::vector<std::uint64_t> order;
+  for (std::uint64_t place = 0; place < 10; ++place) order.push_back(permutation(place));
+  EXPECT_EQ(order, (std::vector<std::uint64_t>{5, 6, 7, 0, 9, 1, 3, 2, 8, 4}));
+}
+
+// Every number is about equally often at every place: a chi-square statistic of 9 x 9 degrees of freedom, which exceeds
+// 150 about once in 100000 tries of a fair shuffle.
+TEST(Permutation, is_fair) {
+  constexpr int kSize = 10, kTries = 20000;
+  double counts[kSize][kSize] = {};
+  for (int seed = 0; seed < kTries; ++seed) {
+    const Permutation permutation(kSize, detail::mixed(static_cast<std::uint64_t>(seed), 3));
+    for (int place = 0; place < kSize; ++place) ++counts[place][permutation(static_cast<std::uint64_t>(place))];
+  }
+  double chi_square = 0;
+  for (const auto& row : counts)
+    for (const double count : row) chi_square += (count - kTries / 10.) * (count - kTries / 10.) / (kTries / 10.);
+  EXPECT_LT(chi_square, 150);
+}
+
+TEST(Permutation, differs_by_seed_and_epoch) {
+  std::set<std::vector<std::uint64_t>> orders;
+  for (std::uint64_t seed = 0; seed < 5; ++seed)
+    for (std::uint64_t epoch = 0; epoch < 5; ++epoch) {
+      const Permutation permutation(50, detail::mixed(seed, epoch));
+      std::vector<std::uint64_t> order;
+      for (std::uint64_t place = 0; place < 50; ++place) order.push_back(permutation(place));
+      EXPECT_TRUE(orders.insert(order).second) << seed << " " << epoch;
+    }
+}
+
+TEST(Schedule, gives_every_sample_once_and_equally_many_batches) {
+  for (const int total : {0, 1, 2, 7, 10, 16, 37})
+    for (const int world : {1, 2, 3, 4})
+      for (const int batch_size : {1, 2, 3, 5})
+        for (const bool drop_last : {false, true}) {
+          std::map<std::int64_t, int> counts;
+          std::set<std::int64_t> batches;
+          std::size_t given = 0;
+          for (int rank = 0; rank < world; ++rank) {
+            Schedule schedule(total, {.batch_size = batch_size, .shuffle = true, .drop_last = drop_last}, {rank, world},
+                              1);
+            batches.insert(schedule.batches());
+            const auto mine = samples_of(schedule);
+            given += mine.size();
+            for (const auto sample : mine) ++counts[sample];
+          }
+          SCOPED_TRACE(testing::Message() << total << " samples, " << world << " ranks, batches of " << batch_size
+                                          << (drop_last ? ", drop_last" : ""));
+          EXPECT_EQ(batches.size(), 1u);
+          if (drop_last) {
+            EXPECT_EQ(given, static_cast<std::size_t>(total / (world * batch_size) * world * batch_size));
+            for (const auto& [sample, count] : counts) EXPECT_EQ(count, 1);
+          } else {
+            EXPECT_EQ(counts.size(), static_cast<std::size_t>(total));
+            EXPECT_LT(given, static_cast<std::size_t>(total + world));
+          }
+        }
+}
+
+TEST(Schedule, goes_on_in_the_middle_on_another_number_of_ranks) {
+  const DataLoaderOptions options{.batch_size = 3, .shuffle = true};
+  std::vector<std::int64_t> seen;
+  Value state;
+  for (int rank = 0; rank < 4; ++rank) {
+    Schedule before(50, options, {rank, 4}, 5);
+    samples_of(before);  // epoch 0
+    before.finish();
+    const auto mine = samples_of(before, 2);
+    seen.insert(seen.end(), mine.begin(), mine.end());
+    EXPECT_TRUE(rank == 0 || before.state() == state);
+    state = before.state();
+  }
+  EXPECT_EQ(state,
+            (Value{{"kind", "samples"}, {"epoch", 1}, {"samples", 24}, {"total", 50}, {"order", "permuted, seed 5"}}));
+  for (int rank = 0; rank < 2; ++rank) {
+    Schedule after(50, {.batch_size = 5, .shuffle = true}, {rank, 2}, 5);
+    after.load_state(state);
+    EXPECT_EQ(after.state(), state);
+    EXPECT_EQ(after.epoch(), 1);
+    const auto mine = samples_of(after);
+    seen.insert(seen.end(), mine.begin(), mine.end());
+    EXPECT_EQ(after.state()["samples"], 50);
+  }
+  std::sort(seen.begin(), seen.end());
+  std::vector<std::int64_t> all(50);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(seen, all) << "each sample of the epoch once";
+}
+
+TEST(Schedule, each_pass_has_the_next_epoch) {
+  Schedule schedule(20, {.batch_size = 4, .shuffle = true}, {0, 1}, 0);
+  const auto first = samples_of(schedule);
+  EXPECT_EQ(schedule.epoch(), 0) << "the pass has not ended";
+  schedule.finish();
+  EXPECT_EQ(schedule.epoch(), 1);
+  EXPECT_EQ(schedule.state(), (Value{{"kind", "samples"}, {"epoch", 1}, {"samples", 0}, {"total", 20}}));
+  EXPECT_NE(samples_of(schedule), first);
+  schedule.set_epoch(0);
+  EXPECT_EQ(samples_of(schedule), first);
+}
+
+TEST(Schedule, refuses_a_state_that_is_not_its_own) {
+  Schedule schedule(20, {.batch_size = 4, .shuffle = true}, {0, 1}, 0);
+  const Value good{{"kind", "samples"}, {"epoch", 1}, {"samples", 4}, {"total", 20}, {"order", "permuted, seed 0"}};
+  schedule.load_state(good);
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, Value>>{{"kind", "stream"},
+                                                                                       {"epoch", -1},
+                                                                                       {"samples", 21},
+                                                                                       {"samples", "4"},
+                                                                                       {"total", 21},
+                                                                                       {"order", "sequential"}}) {
+    Value bad = good;
+    bad[key] = value;
+    EXPECT_THROW(schedule.load_state(bad), ConfigError) << bad;
+    EXPECT_EQ(schedule.state(), good) << "it is as before";
+  }
+  EXPECT_THROW(schedule.load_state(Value::array()), ConfigError);
+}
+
+TEST(DataLoader, refuses_options_that_cannot_be) {
+  const std::vector<int> numbers(4);
+  EXPECT_THROW(prepare_data_loader(numbers, {.batch_size = 0}), ConfigError);
+  EXPECT_THROW(prepare_data_loader(numbers, {.num_threads = -1}), ConfigError);
+  EXPECT_THROW(prepare_data_loader(numbers, {.prefetch = 0}), ConfigError);
+}
+
+/// A dataset of LibTorch's: sample i is [i, 10 i] with the target i.
+struct Numbers : ::torch::data::datasets::Dataset<Numbers> {
+  explicit Numbers(std::size_t count) : count_(count) {}
+  ::torch::data::Example<> get(std::size_t index) override {
+    const auto i = static_cast<std::int64_t>(index);
+    return {::torch::tensor({i, 10 * i}), ::torch::tensor(i)};
+  }
+  std::optional<std::size_t> size() const override { return count_; }
+  std::size_t count_;
+};
+
+TEST(DataLoader, stacks_the_examples_of_a_dataset) {
+  auto loader = prepare_data_loader(Numbers(5), {.batch_size = 2});
+  EXPECT_EQ(loader.size(), 3u);
+  std::vector<std::int64_t> targets;
+  for (auto& batch : loader) {
+    EXPECT_TRUE(batch.data.select(1, 1).equal(batch.target * 10));
+    for (std::int64_t i = 0; i < batch.target.size(0); ++i) targets.push_back(batch.target[i].item<std::int64_t>());
+  }
+  EXPECT_EQ(targets, (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(DataLoader, takes_what_a_dataset_has_stacked_itself) {
+  auto loader = prepare_data_loader(Numbers(4).map(::torch::data::transforms::Stack<>()), {.batch_size = 4});
+  EXPECT_EQ(loader.begin()->data.sizes(), (std::vector<std::int64_t>{4, 2}));
+}
+
+TEST(DataLoader, takes_plain_containers) {
+  auto numbers = prepare_data_loader(std::vector<double>{1, 2, 3}, {.batch_size = 3});
+  EXPECT_TRUE(numbers.begin()->equal(::torch::tensor({1., 2., 3.}, ::torch::kFloat64)));
+  auto words = prepare_data_loader(std::vector<std::string>{"a", "b"}, {.batch_size = 2});
+  EXPECT_EQ(*words.begin(), (std::vector<std::string>{"a", "b"}));
+  std::vector<std::pair<::torch::Tensor, std::int64_t>> pairs{{::torch::ones({2}), 3}, {::torch::zeros({2}), 4}};
+  auto loader = prepare_data_loader(pairs, {.batch_size = 2});
+  const auto& [inputs, labels] = *loader.begin();
+  EXPECT_EQ(inputs.sizes(), (std::vector<std::int64_t>{2, 2}));
+  EXPECT_TRUE(labels.equal(::torch::tensor({3, 4}, ::torch::kInt64)));
+}
+
+TEST(DataLoader, order_does_not_depend_on_the_threads) {
+  std::vector<std::vector<std::int64_t>> orders;
+  for (const int threads : {0, 1, 4}) {
+    auto loader = prepare_data_loader(Numbers(101), {.batch_size = 7, .shuffle = true, .num_threads = threads});
+    auto& order = orders.emplace_back();
+    for (int epoch = 0; epoch < 3; ++epoch)
+      for (auto& batch : loader)
+        for (std::int64_t i = 0; i < batch.target.size(0); ++i) order.push_back(batch.target[i].item<std::int64_t>());
+  }
+  EXPECT_EQ(orders[0].size(), 303u);
+  EXPECT_EQ(orders[1], orders[0]);
+  EXPECT_EQ(orders[2], orders[0]);
+}
+
+TEST(DataLoader, counts_what_was_handed_out_and_goes_on_there) {
+  const DataLoaderOptions options{.batch_size = 4, .shuffle = true, .num_threads = 2};
+  auto loader = prepare_data_loader(Numbers(20), options);
+  auto other = prepare_data_loader(Numbers(20), options);
+  std::vector<::torch::Tensor> rest;
+  int handed = 0;
+  for (auto& batch : loader) {
+    if (++handed == 2) other.load_state(loader.state());  // whatever is loaded ahead
+    if (handed > 2) rest.push_back(batch.target);
+  }
+  std::size_t next = 0;
+  for (auto& batch : other) EXPECT_TRUE(batch.target.equal(rest.at(next++)));
+  EXPECT_EQ(next, 3u);
+}
+
+TEST(DataLoader, may_be_left_early) {
+  auto loader = prepare_data_loader(Numbers(100), {.batch_size = 1, .num_threads = 3});
+  for (auto& batch : loader) {
+    EXPECT_EQ(batch.target.item<std::int64_t>(), 0);
+    break;
+  }
+  EXPECT_EQ(loader.state()["samples"], 1);
+  EXPECT_EQ(loader.begin()->target.item<std::int64_t>(), 0) << "a new pass";
+  EXPECT_EQ(loader.epoch(), 1);
+}
+
+struct Broken {
+  int operator[](std::size_t sample) const {
+    if (sample == 5) throw std::runtime_error("sample 5 is broken");
+    return static_cast<int>(sample);
+  }
+  std::size_t size() const { return 10; }
+};
+
+TEST(DataLoader, throws_the_error_of_the_dataset_where_its_batch_would_be) {
+  for (const int threads : {0, 2}) {
+    auto loader = prepare_data_loader(Broken(), {.batch_size = 2, .num_threads = threads});
+    int handed = 0;
+    try {
+      for (auto& batch : loader) handed += batch.size(0) > 0;
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "sample 5 is broken");
+    }
+    EXPECT_EQ(handed, 2);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::torch
