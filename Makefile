@@ -1,10 +1,10 @@
-# make setup | quickstart | test | bench | lint | clean; parts of test: test-cpp test-asan test-tsan test-python test-wheel
+# make setup | quickstart | test | bench | lint | clean; parts of test: test-cpp test-asan test-tsan test-python test-frameworks test-wheel
 
 jobs ?= $(shell nproc)
 python := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: setup build quickstart test test-cpp test-asan test-tsan test-python test-wheel bench lint format clean
+.PHONY: setup build quickstart test test-cpp test-asan test-tsan test-python test-frameworks test-wheel bench lint format clean
 
 setup:
 	@scripts/setup.sh
@@ -21,7 +21,7 @@ build: setup build/build.ninja
 quickstart: build
 	$(python) examples/python/quickstart.py
 
-test: lint test-cpp test-python test-asan test-tsan test-wheel
+test: lint test-cpp test-python test-frameworks test-asan test-tsan test-wheel
 
 test-cpp: build
 	ctest --preset dev --parallel $(jobs)
@@ -32,6 +32,12 @@ test-asan test-tsan: test-%: build/%/build.ninja
 
 test-python: build
 	$(python) -m pytest
+
+test-frameworks: build
+	@scripts/environments.sh tf jax horovod
+	.venv-tf/bin/python -m pytest python/tests/tensorflow
+	.venv-jax/bin/python -m pytest python/tests/jax
+	.venv-horovod/bin/python -m pytest python/tests/horovod
 
 test-wheel: setup
 	scripts/test_wheel.sh

@@ -1,7 +1,8 @@
 """Measures Lockstep against its figures, and against peers where they are installed.
 
     make bench                                   # all of it, some minutes
-    .venv/bin/python benchmarks/run.py report    # some of it: start report checkpoint recovery idle torch
+    .venv/bin/python benchmarks/run.py report    # some of it: start report checkpoint recovery idle torch tensorflow
+                                                 # horovod
 
 Prints a table and writes benchmarks/results/<date>.json. Times are medians; run it on a quiet machine.
 """
@@ -17,11 +18,13 @@ import time
 from pathlib import Path
 
 import checkpoint
+import horovod_gloo
 import idle
 import peers
 import recovery
 import report
 import start
+import tensorflow_keras
 import torch_ddp
 from measure import Row
 
@@ -32,6 +35,8 @@ PARTS = {
     "recovery": recovery.measure,
     "idle": idle.measure,
     "torch": torch_ddp.measure,
+    "tensorflow": tensorflow_keras.measure,
+    "horovod": horovod_gloo.measure,
 }
 
 

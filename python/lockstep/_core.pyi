@@ -104,6 +104,8 @@ class AgentSlot:
     def __init__(self) -> None: ...
     def stop(self) -> None:
         """Ends it with all its workers, in the middle of a run too."""
+    def kept(self) -> tuple[int, str]:
+        """How many workers a run has kept that still live, and how others ended, in words."""
     @property
     def in_run(self) -> bool:
         """Whether the calling thread is in a run on this agent."""

@@ -1,8 +1,8 @@
 """The warm process that workers are forked from: ``python -m lockstep._fork_server MODULE...``.
 
 The agent starts it (``src/agent/fork_server.h`` has the protocol), it imports the modules once, and then forks one
-worker per request. A module whose name ends with ``?`` may be missing. It never starts a thread: a child of a process
-with threads can hang.
+worker per request. A module whose name ends with ``?`` may be missing. A child of a process with threads can hang: a
+module that starts one is left to the workers, each of which imports it for itself (``!`` marks it).
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ def main(modules: Sequence[str]) -> NoReturn:
     agent.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prctl(_PR_SET_NAME, b"lockstep-forks")
+    own = [module.rstrip("?!") for module in modules if module.endswith("!")]
     try:
-        _import(modules or _DEFAULT_MODULES)
+        _import([module for module in modules or _DEFAULT_MODULES if not module.endswith("!")], agent)
     except BaseException:
         agent.send(b"failed\n" + traceback.format_exc().encode(errors="replace")[: _MAX_PACKET - 16])
         os._exit(1)
-    _warn_of_threads()
     # From here on the agent's end is seen at the socket, and then the workers' families are ended too.
     _prctl(_PR_SET_PDEATHSIG, 0)
     gc.enable()
     gc.freeze()
     _flush()
     agent.send(b"ready")
-    _serve(agent)
+    _serve(agent, own)
 
 
-def _import(modules: Sequence[str]) -> None:
+def _import(modules: Sequence[str], agent: socket.socket) -> None:
     # With more than one thread, libraries start pools at import or at their first operation, and forked children hang
     # in them. Workers set their own numbers.
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -62,18 +62,27 @@ def _import(modules: Sequence[str]) -> None:
         except ImportError:
             if not module.endswith("?"):
                 raise
+        if _threads() > 1:
+            _start_over(agent, without=module)
     importlib.import_module("lockstep._worker")
 
 
-def _warn_of_threads() -> None:
-    threads = len(os.listdir("/proc/self/task"))
-    if threads > 1:
-        sys.stderr.write(
-            f"lockstep: warning: importing modules started {threads - 1} threads; forked workers may hang\n"
-        )
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
 
 
-def _serve(agent: socket.socket) -> NoReturn:
+def _start_over(agent: socket.socket, without: str) -> None:
+    """Becomes a new fork server, whose workers import that module themselves."""
+    sys.stderr.write(f"lockstep: importing {without} starts threads: every worker imports it anew, and starts later\n")
+    _flush()
+    os.environ["LOCKSTEP_FORK_SERVER_FD"] = str(agent.fileno())
+    agent.set_inheritable(True)
+    given = sys.argv[1:] or _DEFAULT_MODULES
+    command = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv[1:])]
+    os.execv(sys.executable, [*command, *(f"{module}!" if module == without else module for module in given)])
+
+
+def _serve(agent: socket.socket, own: Sequence[str]) -> NoReturn:
     workers: dict[int, int] = {}  # pid by pidfd
     events = select.poll()
     events.register(agent, select.POLLIN)
@@ -88,7 +97,7 @@ def _serve(agent: socket.socket) -> NoReturn:
                 _end(workers)
             rank = int(packet.split()[1])
             try:
-                pidfd = _fork(agent, workers, fds)
+                pidfd = _fork(agent, workers, fds, own)
             except OSError as error:
                 agent.send(f"refused {rank} {error}".encode())
                 continue
@@ -108,12 +117,12 @@ def _receive(agent: socket.socket) -> tuple[bytes, Sequence[int]]:
     return packet, fds
 
 
-def _fork(agent: socket.socket, workers: dict[int, int], fds: Sequence[int]) -> int:
+def _fork(agent: socket.socket, workers: dict[int, int], fds: Sequence[int], own: Sequence[str]) -> int:
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            _become_worker(parent, agent, workers, *fds)
+            _become_worker(parent, agent, workers, own, *fds)
         finally:
             os._exit(1)
     try:
@@ -127,7 +136,14 @@ def _fork(agent: socket.socket, workers: dict[int, int], fds: Sequence[int]) -> 
 
 
 def _become_worker(
-    parent: int, agent: socket.socket, siblings: dict[int, int], channel: int, payload: int, log: int, stacks: int
+    parent: int,
+    agent: socket.socket,
+    siblings: dict[int, int],
+    own: Sequence[str],
+    channel: int,
+    payload: int,
+    log: int,
+    stacks: int,
 ) -> NoReturn:
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -144,6 +160,8 @@ def _become_worker(
         # Python's own generator is seeded anew after a fork; numpy's would be the same on every rank.
         if "numpy.random" in sys.modules:
             sys.modules["numpy.random"].seed()
+        for module in own:
+            importlib.import_module(module)
         from lockstep import _worker
 
         _worker.main(channel, payload, stacks)

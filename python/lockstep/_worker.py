@@ -92,6 +92,8 @@ def _run(core: _core.WorkerSession, worker: int, payload: int | bytes, stacks_fd
         if own_backend is not None:
             backend = own_backend
             backend.on_worker_start()
+        if backend is not None:
+            backend.on_function_start()
         value = _call(function, config, keep)
         if os.getpid() != worker:
             return 0

@@ -37,8 +37,16 @@ class BackendConfig:
     def validate(self) -> None:
         """Raises ConfigError when a field is wrong. Called where the trainer is made, before anything starts."""
 
+    def run_options(self) -> dict[str, Any]:
+        """What the run does for the workers, beside running them: ``rendezvous`` (a store through which they find each
+        other), ``replace_workers`` (one that dies is started again alone)."""
+        return {}
+
     def on_worker_start(self) -> None:
         """In every worker, before the training function; ``session`` works."""
+
+    def on_function_start(self) -> None:
+        """In every worker, after that, and again before each later function of a worker that is kept."""
 
     def on_worker_end(self) -> None:
         """In every worker whose training function returned."""

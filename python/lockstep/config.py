@@ -192,6 +192,12 @@ class RunConfig:
     heartbeat_timeout: float | timedelta = 10.0
     local_dir: str | os.PathLike[str] | None = None
     """Another spelling of storage_path."""
+    stop: Any = None
+    """Of tuning, as the next two: not there yet."""
+    sync_config: Any = None
+    progress_reporter: Any = None
+    log_to_file: Any = False
+    """Accepted for scripts written for Ray: what workers print is always in the run directory."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -215,6 +221,11 @@ class RunConfig:
                 self.local_dir,
                 f"it is another spelling of storage_path, which is {self.storage_path!r}; give one",
             )
+        for field in ("stop", "sync_config", "progress_reporter"):
+            if getattr(self, field) is not None:
+                _refuse(
+                    where, field, getattr(self, field), "it belongs to tuning, which is not there yet; leave it out"
+                )
         _check_callbacks(where, self.callbacks)
         _check_type(where, "failure_config", self.failure_config, FailureConfig)
         _check_type(where, "checkpoint_config", self.checkpoint_config, CheckpointConfig)

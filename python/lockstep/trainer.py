@@ -203,13 +203,17 @@ class DataParallelTrainer:
             run["storage_path"], run["name"] = os.path.split(self._restored)
             if self.train_loop_config is None:
                 config = Result(path=self._restored).config
+        process = process_options(self._preload, backend)
+        if self._restored is not None and self.backend_config is None:
+            saved = _saved_settings(self._restored)
+            process.update({name: saved[name] for name in ("rendezvous", "replace_workers") if name in saved})
         return {
             "trainer": type(self).__name__,
             "config": config,
             "metadata": plain(self.metadata or {}),
             "scaling": self.scaling_config.to_options(),
             "run": run,
-            **process_options(self._preload, backend),
+            **process,
             "restore": self._restored is not None,
             "function_pkl": payload,
         }
@@ -243,6 +247,7 @@ def process_options(modules: tuple[str, ...], backend: BackendConfig | None) -> 
         "env": {**environment, **{k: v for k, v in os.environ.items() if _is_text(k) and _is_text(v)}},
         "cwd": os.getcwd(),
         "python_path": [os.path.abspath(entry) for entry in sys.path],
+        **({} if backend is None else backend.run_options()),
     }
 
 

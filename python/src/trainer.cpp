@@ -138,6 +138,12 @@ driver::RunPlan plan_of(const py::dict& options, const py::bytes& payload) {
   plan.payload = to_bytes(payload);
   plan.keep_workers = optional_of<bool>(options, "keep_workers").value_or(false);
   plan.record = optional_of<bool>(options, "record").value_or(true);
+  plan.replace_workers = optional_of<bool>(options, "replace_workers").value_or(false);
+  if (options.contains("rendezvous") && !options["rendezvous"].is_none()) {
+    plan.rendezvous.emplace();
+    plan.rendezvous->hosts = py::cast<std::vector<std::string>>(options["rendezvous"]["hosts"]);
+    plan.rendezvous->elastic = plan.replace_workers;
+  }
   if (options.contains("extra")) plan.extra = to_value(options["extra"], "extra");
   if (options.contains("function_pkl")) plan.function_pkl = to_bytes(py::cast<py::bytes>(options["function_pkl"]));
   return plan;
@@ -178,6 +184,7 @@ void bind_trainer(py::module_& module) {
   py::class_<train::AgentSlot, std::unique_ptr<train::AgentSlot, WithoutGil>>(module, "AgentSlot")
       .def(py::init<>())
       .def("stop", &train::AgentSlot::stop, py::call_guard<py::gil_scoped_release>())
+      .def("kept", &train::AgentSlot::kept, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("in_run", &train::AgentSlot::in_run);
 
   module.def(

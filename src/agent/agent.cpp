@@ -145,6 +145,19 @@ void Agent::on(wire::StopAttempt& message) {
   }
 }
 
+void Agent::on(wire::StartWorker& message) {
+  Attempt* attempt = running(message.attempt);
+  if (attempt == nullptr || attempt_waits_) return;
+  if (configure_.fork_server)
+    attempt->restart(message.worker, *server_);
+  else
+    attempt->restart(message.worker, configure_);
+}
+
+void Agent::on(wire::StopWorker& message) {
+  if (Attempt* attempt = running(message.attempt)) attempt->kill(message.rank);
+}
+
 void Agent::on(wire::KeepWorkers& message) {
   Attempt* attempt = running(message.attempt);
   if (attempt == nullptr) return;
@@ -152,6 +165,12 @@ void Agent::on(wire::KeepWorkers& message) {
     driver_->send(wire::AttemptEnded{message.attempt});
   else
     attempt->stop(false, {});
+}
+
+void Agent::on(wire::CountKept&) {
+  wire::KeptWorkers kept;
+  if (attempt_ && attempt_->kept()) std::tie(kept.alive, kept.lost) = attempt_->survey();
+  driver_->send(kept);
 }
 
 void Agent::on(wire::DumpStacks& message) {

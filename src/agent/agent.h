@@ -31,7 +31,10 @@ class Agent {
   void on(wire::Configure& message);
   void on(wire::StartAttempt& message);
   void on(wire::StopAttempt& message);
+  void on(wire::StartWorker& message);
+  void on(wire::StopWorker& message);
   void on(wire::KeepWorkers& message);
+  void on(wire::CountKept& message);
   void on(wire::DumpStacks& message);
   void on(wire::ToWorker& message);
   void on(wire::Shutdown& message);

@@ -26,11 +26,19 @@ class Attempt {
   /// Executes the program once per worker. Throws EngineError; workers may run then, and stop() is due.
   void start(const wire::Configure& configure);
 
+  /// Starts one rank again, alone. Ignored unless its process is gone and another worker is not.
+  void restart(const wire::WorkerSpec& spec, ForkServer& server);
+  void restart(const wire::WorkerSpec& spec, const wire::Configure& configure);
+  /// Kills one rank.
+  void kill(int rank);
+
   /// The functions are over and the workers stay. Whether they do: one that is gone cannot.
   bool keep();
   bool kept() const { return kept_; }
   /// Whether these kept workers can be those of `start`: the same ranks, all alive.
   bool fits(const wire::StartAttempt& start) const;
+  /// How many live, and how the others ended, in words.
+  std::pair<int, std::string> survey() const;
   /// The kept workers begin a new attempt.
   void start_again(wire::StartAttempt start);
 
@@ -50,7 +58,13 @@ class Attempt {
 
  private:
   Worker* find(int rank);
+  std::unique_ptr<Worker> make_worker(int rank);
   std::vector<Worker::Ends> open();
+  /// A new worker in the place of the one that is gone; nothing when there is no such place.
+  Worker* renew(int rank);
+  bool all_gone() const;
+  void execute(Worker& worker, const wire::Configure& configure, const Worker::Ends& ends,
+               std::map<std::string, std::string> env);
   void kill();
   void gone(Worker& worker);
 

@@ -104,7 +104,9 @@ bool Worker::read_messages() {
   }
   try {
     reader_.feed(std::span(buffer).first(static_cast<std::size_t>(size)));
-    while (const auto frame = reader_.next_view()) driver_.relay(attempt_, rank_, *frame);
+    bool whole = false;
+    for (; const auto frame = reader_.next_view(); whole = true) driver_.relay(attempt_, rank_, *frame);
+    if (!whole) moved();
   } catch (const wire::WireError& error) {
     log_error("rank " + std::to_string(rank_) + " is killed: " + error.what());
     socket_watch_.pause();
@@ -145,6 +147,13 @@ void Worker::begin(int attempt, std::span<const Bytes> messages) {
   for (const Bytes& message : messages) send(message);
 }
 
+/// A part of a message: its end may take longer than the driver waits for a heartbeat.
+void Worker::moved() {
+  if (now() - told_alive_ < 1s) return;
+  told_alive_ = now();
+  driver_.send(wire::WorkerAlive{attempt_, rank_});
+}
+
 // ---------------------------------------------------------------- what it is told
 
 void Worker::send(std::span<const std::uint8_t> message) {
@@ -159,6 +168,7 @@ void Worker::write() {
         ::send(socket_.get(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (size >= 0) {
       sent_ += static_cast<std::size_t>(size);
+      if (sent_ < outgoing_.size()) moved();
     } else if (errno == EAGAIN) {
       writing_ = true;
       socket_watch_.once_writable([this] { write(); });

@@ -62,6 +62,7 @@ class Worker {
   bool read_log();
   void read_stacks();
   void write();
+  void moved();
   void process_ended();
   void end(sys::ExitStatus status);
   void tell();
@@ -81,6 +82,7 @@ class Worker {
   Bytes outgoing_;
   std::size_t sent_ = 0;
   bool writing_ = false;  ///< waits until the socket takes more
+  Instant told_alive_{};
 
   std::string stacks_text_;
   bool dumping_ = false;

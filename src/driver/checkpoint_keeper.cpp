@@ -61,6 +61,11 @@ void CheckpointKeeper::begin_attempt(int world_size) {
   for (int rank = 0; good && rank < world_size; ++rank) handed_out_[rank] = good->seq;
 }
 
+std::optional<Checkpoint> CheckpointKeeper::begin_rank(int rank) {
+  if (rank == 0 && !in_memory()) directory_.remove_partials();  // nobody else writes
+  return hand_out(rank);
+}
+
 std::optional<Checkpoint> CheckpointKeeper::hand_out(int rank) {
   if (kept_.empty()) return std::nullopt;
   handed_out_[rank] = kept_.back().seq;

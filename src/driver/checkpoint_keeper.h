@@ -30,6 +30,9 @@ class CheckpointKeeper {
   /// which is handed out to all ranks.
   void begin_attempt(int world_size);
 
+  /// One rank begins anew, alone: what it left half-written goes. The latest, for it to resume from.
+  std::optional<Checkpoint> begin_rank(int rank);
+
   /// Makes the parts one committed checkpoint. Throws StorageError; then the partial files stay for the next
   /// begin_attempt().
   Checkpoint commit(const Commit& commit, int attempt, int world_size, Value metrics);

@@ -57,6 +57,15 @@ Failure failure_of_hang(const RunState& state, int rank, Instant now) {
   return failure;
 }
 
+Failure failure_of_stuck(const RunState& state, int rank) {
+  Failure failure;
+  failure.kind = FailureKind::hang;
+  failure.rank = rank;
+  failure.attempt = state.attempt;
+  failure.message = "it did not come together with the other ranks after a failure, and was killed";
+  return failure;
+}
+
 std::string describe(const std::vector<Failure>& failures) {
   if (failures.empty()) return "unknown failure";
   const Failure& first = failures.front();

@@ -15,6 +15,9 @@ Failure failure_of_exit(const WorkerExited& exited);
 /// The failure of a rank that went silent.
 Failure failure_of_hang(const RunState& state, int rank, Instant now);
 
+/// The failure of a rank that the others waited for in vain, and that we ended.
+Failure failure_of_stuck(const RunState& state, int rank);
+
 /// The run's error as people read it: the first failing rank first with its traceback and last lines, the others
 /// grouped.
 std::string describe(const std::vector<Failure>& failures);

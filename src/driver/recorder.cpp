@@ -98,6 +98,13 @@ void Recorder::finished(int rank) {
   release_rows();
 }
 
+void Recorder::restarted(int rank) {
+  workers_.at(static_cast<std::size_t>(rank)) = metrics::WorkerKeys(detailed_);
+  if (!all_ranks_wanted_) return;
+  rows_.restart(rank);
+  release_rows();
+}
+
 Value Recorder::take_metrics(int report) {
   auto found = metrics_.extract(report);
   return found.empty() ? Value::object() : std::move(found.mapped());

@@ -36,6 +36,8 @@ class Recorder {
   void deliver(int rank, const std::vector<wire::Report>& reports);
   /// A rank's function is over: others no longer wait for its reports.
   void finished(int rank);
+  /// A rank begins anew, alone.
+  void restarted(int rank);
   /// The filled-up metrics of rank 0's report with a checkpoint, or of the report before a checkpoint alone; forgets
   /// them.
   Value take_metrics(int report);

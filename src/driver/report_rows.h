@@ -23,6 +23,9 @@ class ReportRows {
   void add(int rank, wire::Report report);
   /// The rank makes no further report.
   void finish(int rank);
+  /// The rank begins anew: its next report belongs to the row after all that others have begun, which go out without
+  /// it.
+  void restart(int rank);
   /// The next row that is complete: by rank, nothing for a rank that ended without that report.
   std::optional<std::vector<std::optional<wire::Report>>> next();
 
@@ -31,12 +34,14 @@ class ReportRows {
     std::deque<wire::Report> waiting;
     std::size_t to_drop = 0;  ///< reports still to come whose rows are gone
     bool finished = false;
+    bool absent = false;  ///< from the rows that are forced
   };
   bool is_due() const;
 
   std::vector<Rank> ranks_;
   std::size_t most_bytes_;
   std::size_t bytes_ = 0;
+  std::size_t forced_ = 0;  ///< rows to go out as they are
 };
 
 }  // namespace lockstep::driver

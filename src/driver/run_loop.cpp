@@ -76,6 +76,11 @@ wire::CheckpointGiven given_of(const std::optional<Checkpoint>& checkpoint) {
   return given;
 }
 
+/// So long a driver may be busy without a word about it.
+constexpr Seconds kShortAbsence{0.1};
+/// Workers are judged when so much time has passed, though there is always more to read.
+constexpr auto kLongestBacklog = 60s;
+
 /// The agent cannot start workers at all.
 class CannotStart : public EngineError {
  public:
@@ -93,6 +98,8 @@ class RunLoop {
         keeper_(directory_, plan.options.run.checkpoint, [this](const std::string& text) { console_.warning(text); }) {
     state_.policy = policy_of(plan.options);
     state_.policy.keep_workers = plan.keep_workers;
+    state_.policy.replace_workers = plan.replace_workers;
+    if (plan.rendezvous) rendezvous_.emplace(*plan.rendezvous);
   }
 
   RunOutcome run() {
@@ -130,6 +137,8 @@ class RunLoop {
     record_.finished = 0;
     record_.num_workers = plan_.options.scaling.num_workers;
     record_.config_run = settings_of(plan_.options);
+    if (plan_.rendezvous) record_.config_run["rendezvous"] = {{"hosts", plan_.rendezvous->hosts}};
+    if (plan_.replace_workers) record_.config_run["replace_workers"] = true;
     if (!plan_.metadata.empty()) record_.metadata = plan_.metadata;
     first_attempt_ = plan_.restore ? record_.attempt + 1 : 0;
     state_.attempt = first_attempt_ - 1;
@@ -219,23 +228,43 @@ class RunLoop {
   }
 
   void wait() {
+    note_absence();
     std::optional<Instant> deadline = next_deadline(state_);
-    for (const auto& other : {recorder_->flush_due(), save_due_})
+    const auto round_due = rendezvous_ ? rendezvous_->deadline() : std::nullopt;
+    for (const auto& other : {recorder_->flush_due(), save_due_, round_due})
       if (other && (!deadline || *other < *deadline)) deadline = other;
     int timeout = -1;
     if (deadline) timeout = static_cast<int>(std::max(0.0, std::ceil(Seconds(*deadline - now()).count() * 1000)));
-    std::array<pollfd, 2> fds{{{agent_.fd(), POLLIN, 0}, {signals_ ? signals_->fd() : -1, POLLIN, 0}}};
+    std::array<pollfd, 3> fds{{{agent_.fd(), POLLIN, 0},
+                               {signals_ ? signals_->fd() : -1, POLLIN, 0},
+                               {rendezvous_ ? rendezvous_->fd() : -1, POLLIN, 0}}};
     if (poll(fds.data(), fds.size(), timeout) < 0 && errno != EINTR)
       throw EngineError("[driver] poll: " + std::string(strerror(errno)));
     if (fds[1].revents != 0) take_signals();
     if (fds[0].revents != 0) receive();
     const Instant time = now();
+    if (fds[2].revents != 0 || (round_due && time >= *round_due))
+      for (const int rank : rendezvous_->serve(time)) events_.push_back(RankStuck{state_.attempt, rank});
     if (recorder_->flush_due() && time >= *recorder_->flush_due()) guarded([&] { recorder_->flush(); });
     if (save_due_ && time >= *save_due_) {
       save_due_.reset();
       guarded([&] { save_record(); });
     }
-    if (const auto due = next_deadline(state_); due && time >= *due) events_.push_back(Tick{});
+    if (const auto due = next_deadline(state_); due && time >= *due && (is_drained() || time >= *due + kLongestBacklog))
+      events_.push_back(Tick{});
+    listening_since_ = now();
+  }
+
+  /// A driver that was busy, in a callback perhaps, has not heard the workers: that time is no silence of theirs.
+  void note_absence() {
+    const Seconds away(listening_since_ == Instant{} ? 0 : Seconds(now() - listening_since_).count());
+    if (away > kShortAbsence) handle(WasAway{away});
+  }
+
+  /// Whether all that the agent has said is heard: a heartbeat may stand behind what is not.
+  bool is_drained() const {
+    pollfd item{agent_.fd(), POLLIN, 0};
+    return poll(&item, 1, 0) == 0;
   }
 
   void take_signals() {
@@ -275,6 +304,8 @@ class RunLoop {
     if (state_.phase == Phase::idle) throw CannotStart(message.message);
     events_.push_back(AgentLost{std::move(message.message)});
   }
+  void on(wire::WorkerAlive& m) { events_.push_back(Alive{m.attempt, m.rank}); }
+  void on(wire::KeptWorkers&) {}  // nobody asked
   void on(wire::WorkerStarted& m) { events_.push_back(WorkerStarted{m.attempt, m.rank, m.pid}); }
   void on(wire::LogText& m) {
     guarded([&] { logs_->append(m.rank, m.text); });
@@ -355,6 +386,7 @@ class RunLoop {
     const metrics::Progress from{number_in<long>(keeper_.latest_metrics(), "training_iteration"),
                                  time_before_ + Seconds(now() - started_).count()};
     recorder_->begin_attempt(state_.policy.world_size, from);
+    if (rendezvous_) rendezvous_->begin_attempt();
     wire::StartAttempt start;
     start.attempt = attempt;
     start.payload = plan_.payload;
@@ -398,12 +430,42 @@ class RunLoop {
     const auto at = static_cast<std::size_t>(rank);
     if (at < plan_.rank_env.size())
       for (const auto& [name, value] : plan_.rank_env[at]) begin["env"][name] = value;
+    if (rendezvous_) begin["extra"]["rendezvous"] = rendezvous_->place(rank);
     return begin;
   }
 
   void act(StopWorkers& action) {
     agent_.send(wire::StopAttempt{action.attempt, action.interrupt, action.grace.count()});
   }
+  void act(StopWorker& action) { agent_.send(wire::StopWorker{action.attempt, action.rank}); }
+
+  void act(ReplaceWorker& action) {
+    note(action.failure);
+    console_.warning(describe({action.failure}) + "; it is started again, the other ranks go on");
+    if (rendezvous_ && !rendezvous_->lose(action.rank)) {
+      Failure failure;
+      failure.kind = FailureKind::node;
+      failure.message = "[rendezvous] no rank that could go on is left on the host of rank " +
+                        std::to_string(action.rank) + "; all are started again";
+      return events_.push_back(DriverFailed{std::move(failure), false});
+    }
+    recorder_->restarted(action.rank);
+    const auto latest = keeper_.begin_rank(action.rank);
+    Value begin = begin_of(common_begin(action.attempt, latest ? latest : plan_.options.resume_from), action.rank);
+    begin["first_report"] = action.first_report;
+    begin["first_meeting"] = action.first_meeting;
+    agent_.send(wire::StartWorker{action.attempt, {action.rank, std::move(begin)}});
+    save_record();
+  }
+
+  /// Completes a failure and keeps it for the record.
+  void note(Failure& failure) {
+    if (failure.node.empty()) failure.node = node_;
+    if (failure.rank >= 0 && failure.log_lines.empty()) failure.log_lines = logs_->last_lines(failure.rank);
+    if (failure.kind == FailureKind::signal) failure.traceback = logs_->crash(failure.rank);
+    record_.failures.push_back(failure);
+  }
+
   void act(KeepWorkers& action) { agent_.send(wire::KeepWorkers{action.attempt}); }
   void act(TakeStacks& action) { agent_.send(wire::DumpStacks{action.attempt, action.timeout.count()}); }
 
@@ -461,12 +523,7 @@ class RunLoop {
   }
 
   void act(AnnounceFailure& action) {
-    for (Failure& failure : action.failures) {
-      if (failure.node.empty()) failure.node = node_;
-      if (failure.rank >= 0 && failure.log_lines.empty()) failure.log_lines = logs_->last_lines(failure.rank);
-      if (failure.kind == FailureKind::signal) failure.traceback = logs_->crash(failure.rank);
-      record_.failures.push_back(failure);
-    }
+    for (Failure& failure : action.failures) note(failure);
     console_.warning("attempt " + std::to_string(action.failures.front().attempt) +
                      " failed: " + describe(action.failures) + (action.again ? "; starting again" : ""));
     recorder_->call("on_attempt_failed",
@@ -546,11 +603,13 @@ class RunLoop {
   std::optional<Recorder> recorder_;
   std::optional<RankLogs> logs_;
   std::optional<sys::SignalWatch> signals_;
+  std::optional<Rendezvous> rendezvous_;
   std::deque<Event> events_;
   std::optional<Checkpoint> committed_;  ///< by the last Commit
   std::optional<EndRun> end_;
   std::optional<Instant> save_due_;
   Instant started_{};
+  Instant listening_since_{};  ///< when the driver last waited for events
   std::string node_;
   std::vector<Bytes> values_;  ///< by rank: what the attempt's functions returned
   double time_before_ = 0;

@@ -3,9 +3,11 @@
 #include <lockstep/config.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "driver/rendezvous.h"
 #include "wire/messages.h"
 
 namespace lockstep::driver {
@@ -24,6 +26,8 @@ struct RunPlan {
   std::vector<std::map<std::string, std::string>> rank_env;  ///< by rank: added to program.env
   Value metadata = Value::object();                          ///< the user's, kept in run.json
   Value extra;                                               ///< for backends
+  std::optional<RendezvousOptions> rendezvous;               ///< what workers need to find each other
+  bool replace_workers = false;                              ///< one that dies is started again alone
   std::vector<std::string> notes;                            ///< lines to show at the start
   bool handle_signals = false;                               ///< Ctrl-C and SIGTERM end the run cleanly
   bool keep_workers = false;  ///< for the next run on the same agent; what the functions return comes back

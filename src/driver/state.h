@@ -19,7 +19,8 @@ struct Policy {
   int world_size = 1;
   int max_failures = 0;  ///< -1: for ever
   bool keep_all_ranks = false;
-  bool keep_workers = false;  ///< for the next run, when this one ended well
+  bool keep_workers = false;     ///< for the next run, when this one ended well
+  bool replace_workers = false;  ///< one that dies is started again alone, and the others go on
   Seconds heartbeat_timeout{10.0};
   std::optional<Seconds> hang_timeout;
   Seconds stacks_timeout{2.0};    ///< how long a hung attempt may take to tell where it hangs
@@ -34,7 +35,8 @@ struct RankState {
   bool finished = false;  ///< its function returned
   bool failed = false;    ///< it told of its failure
   bool exited = false;
-  int reports = 0;
+  bool stopped = false;              ///< we ended it, and it alone
+  int reports = 0;                   ///< the index of its next
   std::set<int> checkpoint_reports;  ///< announced, not yet committed
   std::optional<int> wants;          ///< it waits for the checkpoint of this report
   std::int64_t progress = 0;
@@ -84,6 +86,7 @@ struct RunState {
   int interrupts = 0;
   bool fatal = false;  ///< no attempt may follow
   bool warned_behind = false;
+  bool announced = false;  ///< that all ranks of the attempt run
 };
 
 // ---------------------------------------------------------------- what happens
@@ -101,6 +104,14 @@ struct WorkerRuns {
 struct HeartBeat {
   int attempt, rank;
   std::int64_t progress;
+};
+/// Bytes of this rank move, though no whole message has come for some time.
+struct Alive {
+  int attempt, rank;
+};
+/// The driver did not listen for so long.
+struct WasAway {
+  Seconds time;
 };
 struct Reported {
   int attempt, rank;
@@ -135,6 +146,10 @@ struct WorkerStacks {
 struct AttemptEnded {
   int attempt;
 };
+/// Others wait for this rank, which will not come as long as it lives.
+struct RankStuck {
+  int attempt, rank;
+};
 /// Ctrl-C.
 struct Interrupt {};
 /// Something in the driver itself failed: a callback (no retry), a commit (retried as any failure).
@@ -145,9 +160,9 @@ struct DriverFailed {
 /// Time passed; deadlines may be over.
 struct Tick {};
 
-using Event = std::variant<AgentIsReady, AgentLost, WorkerStarted, WorkerRuns, HeartBeat, Reported, PartWritten,
-                           CheckpointWanted, MeetingEntered, WorkerFinished, WorkerFailed, WorkerExited, WorkerStacks,
-                           AttemptEnded, Interrupt, DriverFailed, Tick>;
+using Event = std::variant<AgentIsReady, AgentLost, WorkerStarted, WorkerRuns, HeartBeat, Alive, WasAway, Reported,
+                           PartWritten, CheckpointWanted, MeetingEntered, WorkerFinished, WorkerFailed, WorkerExited,
+                           WorkerStacks, AttemptEnded, RankStuck, Interrupt, DriverFailed, Tick>;
 
 // ---------------------------------------------------------------- what is to be done
 
@@ -158,6 +173,16 @@ struct StopWorkers {
   int attempt;
   bool interrupt;
   Seconds grace;
+};
+/// End one rank; the others go on.
+struct StopWorker {
+  int attempt, rank;
+};
+/// This rank's process is gone: start it again alone. `failure` tells why.
+struct ReplaceWorker {
+  int attempt, rank;
+  int first_report, first_meeting;  ///< where the others are
+  Failure failure;
 };
 /// Every function returned: the workers stay.
 struct KeepWorkers {
@@ -214,8 +239,8 @@ struct EndRun {
   std::vector<Failure> failures;
 };
 
-using Action =
-    std::variant<StartWorkers, StopWorkers, KeepWorkers, TakeStacks, SaveStacks, Deliver, Commit, AnnounceCommit,
-                 GiveCheckpoint, ReleaseMeeting, AnnounceRunning, AnnounceFinished, AnnounceFailure, Warn, EndRun>;
+using Action = std::variant<StartWorkers, StopWorkers, StopWorker, ReplaceWorker, KeepWorkers, TakeStacks, SaveStacks,
+                            Deliver, Commit, AnnounceCommit, GiveCheckpoint, ReleaseMeeting, AnnounceRunning,
+                            AnnounceFinished, AnnounceFailure, Warn, EndRun>;
 
 }  // namespace lockstep::driver

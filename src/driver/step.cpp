@@ -45,6 +45,7 @@ struct Step {
     state.meeting = {};
     state.hung.clear();
     state.warned_behind = false;
+    state.announced = false;
     act(StartWorkers{state.attempt});
   }
 
@@ -99,8 +100,9 @@ struct Step {
     RankState& r = rank(event.rank);
     r.running = true;
     r.last_heartbeat = r.last_progress = now;
-    if (std::ranges::all_of(state.ranks, [](const RankState& each) { return each.running; }))
-      act(AnnounceRunning{state.attempt});
+    if (state.announced || !std::ranges::all_of(state.ranks, &RankState::running)) return;
+    state.announced = true;
+    act(AnnounceRunning{state.attempt});
   }
 
   void on(HeartBeat event) {
@@ -110,6 +112,17 @@ struct Step {
     if (event.progress != r.progress) {
       r.progress = event.progress;
       r.last_progress = now;
+    }
+  }
+
+  void on(Alive event) {
+    if (current(event.attempt, event.rank)) rank(event.rank).last_heartbeat = now;
+  }
+
+  void on(WasAway event) {
+    for (RankState& r : state.ranks) {
+      r.last_heartbeat = std::min(now, r.last_heartbeat + ticks(event.time));
+      r.last_progress = std::min(now, r.last_progress + ticks(event.time));
     }
   }
 
@@ -345,7 +358,35 @@ struct Step {
     if (r.finished && (event.code != 0 || event.signal != 0) && !event.stopped_by_us)
       act(Warn{"rank " + std::to_string(event.rank) + " finished its function, but then " +
                failure_of_exit(event).message});
-    if (!r.finished && !r.failed && !event.stopped_by_us) fail(failure_of_exit(event));
+    if (!r.finished && !r.failed && !event.stopped_by_us) lose(event.rank, failure_of_exit(event));
+  }
+
+  bool failures_are_left(int more) const {
+    return state.policy.max_failures < 0 || state.failed_attempts + more <= state.policy.max_failures;
+  }
+
+  /// A rank is gone before its time: it is replaced, or the attempt has failed.
+  void lose(int number, Failure failure) {
+    const int counts = rank(number).stopped ? 0 : 1;
+    if (counts == 0) failure = failure_of_stuck(state, number);
+    const bool a_survivor = std::ranges::any_of(
+        state.ranks, [](const RankState& r) { return r.started && !r.exited && !r.stopped && !r.failed; });
+    const bool possible = state.policy.replace_workers && state.phase == Phase::attempting && a_survivor &&
+                          failures_are_left(counts) && state.meeting.present.empty() &&
+                          std::ranges::none_of(state.ranks, &RankState::finished);
+    if (!possible) return fail(std::move(failure));
+    state.failed_attempts += counts;
+    RankState& anew = rank(number) = RankState{};
+    anew.reports = std::ranges::max(state.ranks, {}, &RankState::reports).reports;
+    act(ReplaceWorker{state.attempt, number, anew.reports, state.meeting.number, std::move(failure)});
+  }
+
+  void on(RankStuck event) {
+    if (!current(event.attempt, event.rank) || state.phase != Phase::attempting) return;
+    RankState& r = rank(event.rank);
+    if (!r.started || r.exited || r.finished || r.failed || r.stopped) return;
+    r.stopped = true;
+    act(StopWorker{state.attempt, event.rank});
   }
 
   void on(AttemptEnded event) {
@@ -359,8 +400,7 @@ struct Step {
       state.failures.push_back(std::move(failure));
     }
     ++state.failed_attempts;
-    const bool again =
-        !state.fatal && (state.policy.max_failures < 0 || state.failed_attempts <= state.policy.max_failures);
+    const bool again = !state.fatal && failures_are_left(0);
     act(AnnounceFailure{state.failures, again});
     if (again)
       start_attempt();

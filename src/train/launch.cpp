@@ -1,5 +1,6 @@
 #include "train/launch.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "driver/agent_link.h"
 #include "driver/run_record.h"
 #include "store/run_directory.h"
 #include "sys/files.h"
@@ -17,6 +19,8 @@
 
 namespace lockstep::train {
 namespace {
+
+constexpr int kAnswerWithin = 5000;  // milliseconds
 
 /// Names this thread as the runner for as long as it lives.
 class Holder {
@@ -68,6 +72,15 @@ void complete(driver::RunPlan& plan) {
     throw ConfigError("[run] " + plan.directory().string() +
                       " holds a run already; choose another RunConfig name, or go on with " + plan.trainer +
                       ".restore(" + in_quotes(plan.directory().string()) + ")");
+  if (plan.replace_workers && (run.checkpoint.keep_all_ranks || plan.keep_workers))
+    throw ConfigError(
+        "[run] workers that are replaced one by one cannot be had together with keep_all_ranks, whose checkpoints need "
+        "every rank's report, nor with workers that stay between runs");
+  if (plan.rendezvous && plan.rendezvous->hosts.empty())
+    plan.rendezvous->hosts.assign(static_cast<std::size_t>(plan.options.scaling.num_workers), "localhost");
+  if (plan.rendezvous && static_cast<int>(plan.rendezvous->hosts.size()) != plan.options.scaling.num_workers)
+    throw ConfigError("[run] the rendezvous has hosts for " + std::to_string(plan.rendezvous->hosts.size()) +
+                      " ranks, but there are " + std::to_string(plan.options.scaling.num_workers) + " workers");
   Assignment assignment = assign(plan.options.scaling, {sys::node_resources(), sys::gpu_ids()}, plan.program.env);
   plan.rank_env = std::move(assignment.rank_env);
   plan.notes = std::move(assignment.notes);
@@ -112,6 +125,23 @@ driver::RunOutcome AgentSlot::run(const driver::RunPlan& plan) {
     drop();
     throw;
   }
+}
+
+std::pair<int, std::string> AgentSlot::kept() {
+  const std::lock_guard lock(mutex_);
+  if (!engine_ || owner_ != getpid() || is_closed(socket_.get())) return {0, "the agent is gone"};
+  try {
+    driver::AgentLink agent(socket_.get());
+    agent.send(wire::CountKept{});
+    for (pollfd item{socket_.get(), POLLIN, 0}; ::poll(&item, 1, kAnswerWithin) == 1;)
+      while (auto message = agent.receive())
+        if (const auto* kept = std::get_if<wire::KeptWorkers>(&*message)) return {kept->alive, kept->lost};
+  } catch (const Error& error) {
+    drop();
+    return {0, error.what()};
+  }
+  drop();
+  return {0, "the agent did not answer"};
 }
 
 void AgentSlot::stop() {

@@ -26,6 +26,8 @@ class AgentSlot {
 
   /// Runs a plan that is complete. Throws ConfigError when called from a callback of a run on this agent.
   driver::RunOutcome run(const driver::RunPlan& plan);
+  /// How many workers a run has kept that still live, and how others ended, in words.
+  std::pair<int, std::string> kept();
   /// Ends the agent and all its workers, also in the middle of a run, which fails then. Any thread.
   void stop();
   /// Whether the calling thread is in a run on this agent: a callback's call.

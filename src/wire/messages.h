@@ -17,9 +17,10 @@
 /// Attempt and rank ride in the envelope of ToWorker and FromWorker, so that a late message of a dead attempt can be
 /// refused without looking inside.
 ///
-///     driver ── Configure, StartAttempt, StopAttempt, KeepWorkers, DumpStacks, ToWorker, Shutdown ──► agent ──
-///     (ToWorker's inside) ──► worker driver ◄─ AgentReady, WorkerStarted, LogText, FromWorker, WorkerStacks,
-///     WorkerExited, AttemptEnded, AgentFailed ── agent ◄── worker
+///     driver ── Configure, StartAttempt, StopAttempt, StartWorker, StopWorker, KeepWorkers, DumpStacks, ToWorker,
+///     Shutdown ──► agent ── (ToWorker's inside) ──► worker
+///     driver ◄─ AgentReady, WorkerStarted, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded, AgentFailed
+///     ── agent ◄── worker
 namespace lockstep::wire {
 
 inline constexpr int kVersion = 1;
@@ -72,12 +73,34 @@ struct StopAttempt {
   }
 };
 
+/// Start one rank of the running attempt again, alone: its process is gone. It gets the attempt's payload.
+struct StartWorker {
+  static constexpr const char* kName = "start_worker";
+  int attempt = 0;
+  WorkerSpec worker;
+  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"worker", &worker}); }
+};
+
+/// SIGKILL to one rank and its children; the attempt goes on.
+struct StopWorker {
+  static constexpr const char* kName = "stop_worker";
+  int attempt = 0;
+  int rank = 0;
+  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}); }
+};
+
 /// All functions of the attempt have returned: its workers, who were told so in Begin, stay and wait for the next
 /// StartAttempt. AttemptEnded answers, after all that they printed.
 struct KeepWorkers {
   static constexpr const char* kName = "keep_workers";
   int attempt = 0;
   auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}); }
+};
+
+/// How many workers are kept?
+struct CountKept {
+  static constexpr const char* kName = "count_kept";
+  auto fields() { return std::make_tuple(); }
 };
 
 /// Collect every worker's stacks (WorkerStacks for each, within `timeout` seconds).
@@ -133,6 +156,23 @@ struct WorkerStarted {
   auto fields() {
     return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"pid", &pid});
   }
+};
+
+/// Bytes move to or from this worker, in a message too big to be whole soon: it lives. At most one a second.
+struct WorkerAlive {
+  static constexpr const char* kName = "worker_alive";
+  int attempt = 0;
+  int rank = 0;
+  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}); }
+};
+
+/// The answer to CountKept: how many workers are kept and alive; `lost` tells how others ended ("rank 1 was killed by
+/// signal 9").
+struct KeptWorkers {
+  static constexpr const char* kName = "kept_workers";
+  int alive = 0;
+  std::string lost;
+  auto fields() { return std::make_tuple(std::pair{"alive", &alive}, std::pair{"lost", &lost}); }
 };
 
 /// What a worker wrote to stdout or stderr, in order, not cut into lines.
@@ -211,8 +251,10 @@ struct Begin {
   std::string cwd;
   std::string checkpoint;                                       ///< directory to resume from, or empty
   std::vector<std::pair<std::string, Bytes>> checkpoint_files;  ///< the same in memory (num_to_keep = 0)
-  std::string storage;  ///< where `.partial` directories are made; empty: keep in memory and send
-  int first_seq = 0;    ///< seq of the attempt's first checkpoint
+  std::string storage;    ///< where `.partial` directories are made; empty: keep in memory and send
+  int first_seq = 0;      ///< seq of this worker's first checkpoint
+  int first_report = 0;   ///< index of its first report; not 0 when it takes the place of one that died
+  int first_meeting = 0;  ///< number of its first meeting, likewise
   bool keep_all_ranks = false;
   std::string score_attribute;
   double heartbeat_interval = 1.0;
@@ -227,9 +269,10 @@ struct Begin {
         std::pair{"function", &function}, std::pair{"config", &config}, std::pair{"env", &env},
         std::pair{"python_path", &python_path}, std::pair{"argv", &argv}, std::pair{"cwd", &cwd},
         std::pair{"checkpoint", &checkpoint}, std::pair{"checkpoint_files", &checkpoint_files},
-        std::pair{"storage", &storage}, std::pair{"first_seq", &first_seq},
-        std::pair{"keep_all_ranks", &keep_all_ranks}, std::pair{"score_attribute", &score_attribute},
-        std::pair{"heartbeat_interval", &heartbeat_interval}, std::pair{"keep", &keep}, std::pair{"extra", &extra});
+        std::pair{"storage", &storage}, std::pair{"first_seq", &first_seq}, std::pair{"first_report", &first_report},
+        std::pair{"first_meeting", &first_meeting}, std::pair{"keep_all_ranks", &keep_all_ranks},
+        std::pair{"score_attribute", &score_attribute}, std::pair{"heartbeat_interval", &heartbeat_interval},
+        std::pair{"keep", &keep}, std::pair{"extra", &extra});
   }
 };
 
@@ -359,9 +402,10 @@ struct WorkerFailed {
   auto fields() { return std::make_tuple(std::pair{"failure", &failure}); }
 };
 
-using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, KeepWorkers, DumpStacks, ToWorker, Shutdown>;
-using AgentToDriver =
-    std::variant<AgentReady, AgentFailed, WorkerStarted, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
+using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, StartWorker, StopWorker, KeepWorkers,
+                                   CountKept, DumpStacks, ToWorker, Shutdown>;
+using AgentToDriver = std::variant<AgentReady, AgentFailed, WorkerStarted, WorkerAlive, KeptWorkers, LogText,
+                                   FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
 using DriverToWorker = std::variant<Begin, Payload, MeetingDone, CheckpointGiven>;
 using WorkerToDriver = std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, Heartbeat,
                                     MeetingEntered, WorkerFinished, WorkerFailed>;

@@ -16,6 +16,13 @@ constexpr std::size_t kReportsPerFrame = 1024;
 /// step.
 constexpr Seconds kGather{0.005};
 
+/// Before it is queued: the thread that sends has nobody to tell.
+void check_size(const Bytes& message) {
+  if (message.size() > wire::kMaxFrame)
+    throw ConfigError("[worker] a message of " + std::to_string(message.size() >> 20) + " MB is too big; at most " +
+                      std::to_string(wire::kMaxFrame >> 20) + " MB can be returned or kept in memory at once");
+}
+
 }  // namespace
 
 Outbox::Outbox(wire::Channel& channel, Seconds interval, std::function<Bytes()> heartbeat, std::function<void()> lost)
@@ -26,6 +33,7 @@ Outbox::Outbox(wire::Channel& channel, Seconds interval, std::function<Bytes()> 
 Outbox::~Outbox() { close(); }
 
 void Outbox::close(std::optional<Bytes> last) {
+  if (last) check_size(*last);
   {
     const std::lock_guard lock(mutex_);
     if (last && !stop_) items_.emplace_back(std::move(*last));
@@ -42,6 +50,7 @@ void Outbox::add(wire::Report report) {
 }
 
 void Outbox::add(Bytes message) {
+  check_size(message);
   const std::size_t size = message.size();
   push(std::move(message), size, true);
 }

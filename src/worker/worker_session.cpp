@@ -70,10 +70,10 @@ void WorkerSession::finish(Bytes value) {
   checkpoints_->wait();
   Bytes last = wire::encode(wire::WorkerFinished{std::move(value)});
   if (begin_.keep) {
-    // A beat after it could be taken for the next run's.
+    // No beat may follow it, which could be taken for the next run's.
+    outbox_->close(std::move(last));
     ended_ = true;
     checkpoints_->close();
-    outbox_->close(std::move(last));
     return;
   }
   outbox_->add(std::move(last));
@@ -84,8 +84,13 @@ void WorkerSession::finish(Bytes value) {
 std::optional<WorkerSession::Next> WorkerSession::wait_for_next() {
   receiver_.join();
   if (!next_begin_ || !next_payload_) return std::nullopt;
-  begin_.env.clear();
-  begin_.checkpoint_files.clear();
+  // This object stays, because others may hold it; what it held need not.
+  begin_.env = {};
+  begin_.checkpoint_files = {};
+  begin_.config = begin_.extra = nullptr;
+  begin_.python_path = begin_.argv = {};
+  given_.reset();
+  meetings_done_.clear();
   return Next{std::make_unique<WorkerSession>(std::move(channel_), std::move(*next_begin_)), std::move(*next_payload_)};
 }
 

@@ -105,5 +105,33 @@ TEST_F(KeptWorkers, EndWhenTheProgramChanges) {
   for (const int pid : kept) EXPECT_EQ(sys::process_status(pid), std::nullopt);
 }
 
+TEST_F(KeptWorkers, AreCounted) {
+  configure_exec();
+  send(wire::CountKept{});
+  EXPECT_EQ(expect<wire::KeptWorkers>().alive, 0);
+  const auto kept = keep_two(0, "");
+  send(wire::CountKept{});
+  EXPECT_EQ(expect<wire::KeptWorkers>().alive, 2);
+  ::kill(kept[1], SIGKILL);
+  expect_gone(kept[1], 5s);
+  wire::KeptWorkers answer;
+  do {
+    send(wire::CountKept{});
+    answer = expect<wire::KeptWorkers>();
+  } while (answer.lost.empty());
+  EXPECT_EQ(answer.alive, 1);
+  EXPECT_EQ(answer.lost, "rank 1 was killed by signal 9");
+}
+
+/// Messages that take longer than the driver waits for a heartbeat are no silence, in either direction.
+TEST_F(KeptWorkers, BytesThatMoveAreToldOf) {
+  configure_exec();
+  keep_two(0, "");
+  start(1, {{cmd("echo", 1)}, {cmd("wait")}}, Bytes(8 << 20, 1), true);  // more than a socket holds
+  EXPECT_EQ(expect<wire::WorkerAlive>().attempt, 1);
+  send(wire::ToWorker{1, 0, Bytes(8 << 20, 2)});
+  expect<wire::FromWorker>();
+}
+
 }  // namespace
 }  // namespace lockstep::agent

@@ -32,6 +32,30 @@ TEST(ReportRows, WaitsForEveryRank) {
   EXPECT_EQ(rows(reports), "0 0 | 1 1 | ");
 }
 
+TEST(ReportRows, ARankThatBeginsAnewJoinsTheNextRow) {
+  ReportRows reports(3);
+  for (int rank : {0, 1, 2}) reports.add(rank, report(0));
+  EXPECT_EQ(rows(reports), "0 0 0 | ");
+  reports.add(0, report(1));
+  reports.add(0, report(2));
+  reports.add(2, report(1));
+  reports.restart(1);
+  EXPECT_EQ(rows(reports), "1 - 1 | 2 - - | ");
+  reports.add(2, report(2));  // its row has gone out
+  for (int rank : {0, 1, 2}) reports.add(rank, report(3));
+  EXPECT_EQ(rows(reports), "3 3 3 | ");
+}
+
+TEST(ReportRows, WhatARankHadReportedBeforeItBeginsAnewIsDropped) {
+  ReportRows reports(2);
+  reports.add(1, report(0));
+  reports.restart(1);
+  EXPECT_EQ(rows(reports), "");
+  reports.add(0, report(0));
+  reports.add(1, report(7));
+  EXPECT_EQ(rows(reports), "0 7 | ");
+}
+
 TEST(ReportRows, RanksThatEndedAreNotWaitedFor) {
   ReportRows reports(2);
   reports.add(0, report(0));

@@ -392,5 +392,32 @@ TEST_F(StepTest, WorkersThatAreInterruptedAreNotKept) {
   EXPECT_EQ(count_all<KeepWorkers>(), 0);
 }
 
+TEST_F(StepTest, BytesThatMoveAreASignOfLife) {
+  begin(2);
+  run_all();
+  time += 9s;
+  send(HeartBeat{0, 0, 1});
+  send(Alive{0, 1});
+  time += 9s;
+  send(HeartBeat{0, 0, 2});
+  send(Tick{});
+  EXPECT_EQ(count_all<TakeStacks>(), 0);
+  time += 1s;
+  send(Tick{});
+  EXPECT_EQ(state.hung, std::vector<int>{1});
+}
+
+TEST_F(StepTest, TimeInWhichTheDriverDidNotListenIsNoSilence) {
+  begin(1);
+  run_all();
+  time += 30s;
+  send(WasAway{Seconds(25)});
+  send(Tick{});
+  EXPECT_EQ(count_all<TakeStacks>(), 0);
+  time += 5s;
+  send(Tick{});
+  EXPECT_EQ(count_all<TakeStacks>(), 1);
+}
+
 }  // namespace
 }  // namespace lockstep::driver

@@ -112,7 +112,8 @@ _AUTOFILLED = at(
     " NODE_IP PID TIME_TOTAL_S TUNE_CHECKPOINT_FILE_NAME",
 )
 _FUNCTIONS = "load_checkpoint local_rank report save_checkpoint world_rank world_size"
-_RUN_CALLBACKS = at("lockstep.sgd.callbacks", "JsonLoggerCallback PrintCallback TBXLoggerCallback")
+_SGD_CALLBACKS = at("lockstep.sgd.callbacks", "JsonLoggerCallback PrintCallback TBXLoggerCallback")
+_RUN_CALLBACKS = {**_SGD_CALLBACKS, "TBXLoggerCallback": At("lockstep.sgd.callbacks", "TrainTBXLoggerCallback")}
 _BACKEND = at("lockstep.sgd.backends", "Backend BackendConfig")
 _LOGGERS = at("lockstep.callbacks", "CSVLoggerCallback JsonLoggerCallback LoggerCallback TBXLoggerCallback")
 _SEARCH_SPACE = later(
@@ -244,7 +245,7 @@ MODULES: Mapping[str, Names | Shared] = {
     "ray.util.sgd.v2.backends.horovod": at("lockstep.horovod", "HorovodConfig"),
     "ray.util.sgd.v2.backends.tensorflow": at("lockstep.tensorflow", "TensorflowConfig"),
     "ray.util.sgd.v2.backends.torch": at("lockstep.sgd", "TorchConfig"),
-    "ray.util.sgd.v2.callbacks": {**_RUN_CALLBACKS, **at("lockstep.sgd.callbacks", "SGDCallback")},
+    "ray.util.sgd.v2.callbacks": {**_SGD_CALLBACKS, **at("lockstep.sgd.callbacks", "SGDCallback")},
     "ray.util.sgd.v2.callbacks.callback": at("lockstep.sgd.callbacks", "SGDCallback"),
     "ray.util.sgd.v2.checkpoint": at("lockstep.sgd", "CheckpointStrategy"),
     "ray.util.sgd.v2.constants": {

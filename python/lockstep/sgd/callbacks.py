@@ -50,10 +50,10 @@ TrainingCallback = SGDCallback
 
 
 def call_hook(hook: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a hook of a callback with as many of `arguments` as it has parameters for; gives what it returned.
+    """Calls a hook of a callback with what it has parameters for; gives what it returned.
 
-    They are passed without names, so that users may choose their own; only a keyword-only parameter gets the argument
-    that SGDCallback has under its name::
+    A parameter that has the name which SGDCallback gives it gets that argument; others, whatever users call them, by
+    their place. Nothing is passed by name but keyword-only parameters::
 
         call_hook(callback.start_training, "/runs/run_001", {})
         call_hook(callback.handle_result, results)
@@ -63,16 +63,14 @@ def call_hook(hook: Callable[..., Any], *arguments: Any) -> Any:
         parameters = list(inspect.signature(hook).parameters.values())
     except (TypeError, ValueError):  # something compiled, which does not tell
         return hook(*arguments)
-    kinds = [parameter.kind for parameter in parameters]
-    if inspect.Parameter.VAR_POSITIONAL in kinds:
+    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return hook(*arguments)
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    count = sum(kind in positional for kind in kinds)
-    keyword_only = {parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
-    if not keyword_only:
-        return hook(*arguments[:count])
     named = dict(zip(_hook_parameters(hook), arguments, strict=False))
-    return hook(*arguments[:count], **{name: value for name, value in named.items() if name in keyword_only})
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    places = [parameter.name for parameter in parameters if parameter.kind in kinds]
+    keywords = [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    passed = [named.get(name, argument) for name, argument in zip(places, arguments, strict=False)]
+    return hook(*passed, **{name: named[name] for name in keywords if name in named})
 
 
 def _hook_parameters(hook: Callable[..., Any]) -> list[str]:
@@ -220,6 +218,12 @@ class TBXLoggerCallback(_LogdirCallback):
     def finish_training(self, error: bool = False, **info: Any) -> None:
         if self._sink is not None:
             self._sink.close()
+
+
+class TrainTBXLoggerCallback(TBXLoggerCallback):
+    """The same for ``lockstep.train.Trainer``, with Ray Train's tags for scripts written for Ray."""
+
+    _ray_prefix = "ray/train/"
 
 
 class PrintCallback(SGDCallback):

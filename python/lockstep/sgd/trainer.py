@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import queue
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -61,6 +64,8 @@ class Trainer:
     ) -> None:
         if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < -1:
             raise ConfigError(f"[sgd] max_retries is {max_retries!r}; it must be an int of at least -1 (for ever)")
+        if logdir is not None and not isinstance(logdir, (str, os.PathLike)):
+            raise ConfigError(f"[sgd] logdir is {logdir!r}; it must be a path or None")
         scaling = ScalingConfig(num_workers=num_workers, use_gpu=use_gpu, resources_per_worker=resources_per_worker)
         self._group = WorkerGroup(scaling, backend_config_of(backend), trainer="Trainer")
         self._max_retries = max_retries
@@ -71,6 +76,8 @@ class Trainer:
         """Of the newest run; None before the first."""
         self._files: CheckpointFiles | None = None
         self._iterator: SGDIterator | None = None
+        self._dropped: list[str] = []
+        """Instances on the workers whose groups nobody holds any more."""
 
     # ------------------------------------------------------------------ its life
 
@@ -78,11 +85,15 @@ class Trainer:
         """Starts the workers and calls the hook on each of them, and on those that replace them later."""
         if self._group.is_started:
             raise LockstepError("[sgd] the trainer is started already; call shutdown() before another start()")
+        if initialization_hook is not None and not callable(initialization_hook):
+            raise ConfigError(f"[sgd] initialization_hook is {initialization_hook!r}; it must be a function or None")
         self.logdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            self._group.start(initialization_hook)
-        except WorkerDied as death:
-            raise death.result.error from None  # type: ignore[misc]
+        for deaths in itertools.count():
+            try:
+                return self._group.start(initialization_hook)
+            except WorkerDied as death:
+                if 0 <= self._max_retries <= deaths:
+                    raise death.result.error from None  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Ends the workers. A run that an iterator has not finished ends with them."""
@@ -117,8 +128,8 @@ class Trainer:
 
         `checkpoint` is what ``load_checkpoint()`` gives at first: a dict, or where one was saved.
         """
+        hooks = _callbacks(callbacks)
         run = self._new_run(train_func, config, dataset, checkpoint, checkpoint_strategy)
-        hooks = list(callbacks or ())
         started: list[SGDCallback] = []
 
         def start() -> None:
@@ -216,7 +227,10 @@ class Trainer:
             raise ConfigError(f"[sgd] config is {config!r}; it must be a dict or None")
         if dataset is not None:
             raise NotAvailableError("[sgd] dataset= needs data sets, which are not there yet")
+        if not isinstance(strategy, (CheckpointConfig, type(None))):
+            raise ConfigError(f"[sgd] checkpoint_strategy is {strategy!r}; it must be a CheckpointStrategy or None")
         resume_from = None if checkpoint is None else read_checkpoint(checkpoint)
+        payload = _pickling.dump(train_func, config)
         directory = self._next_run_dir()
         files = CheckpointFiles(
             directory / "checkpoints",
@@ -225,7 +239,8 @@ class Trainer:
             resume_from=resume_from,
         )
         self.latest_run_dir, self._files = directory, files
-        return _Run(self._group, train_func, config, directory, files, self._max_retries)
+        job = Job(train_func, config, directory, payload=payload)
+        return _Run(self._group, job, files, self._max_retries)
 
     def _next_run_dir(self) -> Path:
         """Beyond those that are there, of an earlier process perhaps."""
@@ -264,19 +279,9 @@ TrainTrainer.__name__ = TrainTrainer.__qualname__ = "Trainer"
 class _Run:
     """One run of a trainer, through all its retries."""
 
-    def __init__(
-        self,
-        group: WorkerGroup,
-        function: Callable[..., Any],
-        config: dict[str, Any] | None,
-        directory: Path,
-        files: CheckpointFiles,
-        max_retries: int,
-    ) -> None:
+    def __init__(self, group: WorkerGroup, job: Job, files: CheckpointFiles, max_retries: int) -> None:
         self.group = group
-        self._function = function
-        self._config = config
-        self._directory = directory
+        self._job = job
         self._files = files
         self._max_retries = max_retries
 
@@ -285,10 +290,11 @@ class _Run:
         the ranks report.
         """
         self.group.num_failures = 0
-        again = False
+        job = self._job
+        assert job.directory is not None
         while True:
-            hooks = CallbackAdapter(_Hooks(None if again else on_start, on_results, self._files))
-            job = Job(self._function, self._config, self._directory, [hooks], self._files.latest_handle, again)
+            job.callbacks = [CallbackAdapter(_Hooks(None if job.again else on_start, on_results, self._files))]
+            job.resume_from = self._files.latest_handle
             try:
                 return self.group.run(job)
             except WorkerDied as death:
@@ -296,7 +302,15 @@ class _Run:
                     if 0 <= self._max_retries <= self.group.num_failures:
                         raise death.result.error from None  # type: ignore[misc]
                     self.group.num_failures += 1
-            again = (self._directory / "run.json").exists()
+            job.again = (job.directory / "run.json").exists()
+
+
+def _callbacks(given: Any) -> list[SGDCallback]:
+    if given is None:
+        return []
+    if not isinstance(given, (list, tuple)) or not all(hasattr(each, "handle_result") for each in given):
+        raise ConfigError(f"[sgd] callbacks is {given!r}; it must be a list of SGDCallback")
+    return list(given)
 
 
 class _Hooks(Callback):
@@ -384,9 +398,11 @@ class SGDWorkerGroup:
 
     def __init__(self, trainer: Trainer, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._trainer = trainer
-        self._name = f"{cls.__qualname__}_{id(self):x}"
+        self._name = f"{cls.__qualname__}_{next(_numbers)}"
         self._make = (cls, args, kwargs)
         self._execute(_make_instance, self._name, *self._make)
+        self._generation = trainer._group.generation
+        weakref.finalize(self, trainer._dropped.append, self._name)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Calls the method on every worker's instance; what it returned, by rank.
@@ -394,7 +410,19 @@ class SGDWorkerGroup:
         What it raises comes out as it is, and the instances stay. When a worker has died, all instances are gone: that
         is an error too, and the next call is made on new ones.
         """
+        self._check_instances()
         return self._execute(_call_instance, self._name, *self._make, method, args, kwargs)
+
+    def _check_instances(self) -> None:
+        group = self._trainer._group
+        if group.is_started:
+            group.ensure_workers()
+        known, self._generation = self._generation, group.generation
+        if known not in (-1, group.generation):  # -1: the call that lost them has told
+            raise LockstepError(
+                f"[sgd] workers were started anew since the last call, and the instances of "
+                f"{self._make[0].__qualname__} are gone; the next call works on new ones"
+            )
 
     def shutdown(self) -> None:
         """Ends the workers, the trainer's."""
@@ -410,16 +438,27 @@ class SGDWorkerGroup:
         self.shutdown()
 
     def _execute(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        self._trainer._check_started("call")
-        self._trainer._check_idle()
+        trainer = self._trainer
+        trainer._check_started("call")
+        trainer._check_idle()
+        dropped = [trainer._dropped.pop() for _ in range(len(trainer._dropped))]
         try:
-            return self._trainer._group.execute(function, *args)
+            return trainer._group.execute(_after_drops, dropped, function, *args)
         except WorkerDied as death:
+            self._generation = -1
             raise death.result.error from None  # type: ignore[misc]
 
 
+_numbers = itertools.count()
 _instances: dict[str, Any] = {}
 """On a worker: those of SGDWorkerGroups, by name."""
+
+
+def _after_drops(dropped: list[str], function: Callable[..., Any], *args: Any) -> Any:
+    """On a worker: forgets the instances whose groups nobody holds any more, and calls."""
+    for name in dropped:
+        _instances.pop(name, None)
+    return function(*args)
 
 
 def _make_instance(name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from lockstep.errors import Failure, LockstepError, TrainingInterrupted, last_at
 from lockstep.result import Result
 from lockstep.trainer import DataParallelTrainer, may_handle_signals, process_options
 
+END_WITHIN = 10.0
+"""How long shutdown() waits for workers that end well, in seconds."""
 _REPLACED = "lockstep._worker.WorkerReplaced"
 _alive: weakref.WeakSet[WorkerGroup] = weakref.WeakSet()
 
@@ -51,6 +54,8 @@ class Job:
     resume_from: Checkpoint | None = None
     again: bool = False
     """The directory is there already: the run goes on after a failure."""
+    payload: bytes = b""
+    """Function and configuration, where they are pickled already."""
 
 
 class WorkerGroup:
@@ -59,7 +64,7 @@ class WorkerGroup:
         with WorkerGroup(ScalingConfig(num_workers=2)) as group:
             group.execute(os.getpid)  # [4711, 4712]
 
-    Safe to use from one thread at a time, ``shutdown()`` from any.
+    Use it from one thread at a time; ``stop()`` may be called from any.
     """
 
     def __init__(
@@ -84,6 +89,9 @@ class WorkerGroup:
         """How often workers of the current run were started anew."""
         self.thread: threading.Thread | None = None
         """Of the run that an iterator waits for."""
+        self.generation = 0
+        """How often workers were started: what older ones held is gone."""
+        self._busy = threading.Lock()
 
     # ------------------------------------------------------------------ its life
 
@@ -106,29 +114,47 @@ class WorkerGroup:
 
     def ensure_workers(self) -> None:
         """Starts the workers when they are not there. Raises WorkerDied when they do not live through their start."""
+        self._notice_deaths()
         if self._up:
             return
         if self._closing:
             raise _WorkersGone("[sgd] the workers have ended; on_shutdown() cannot reach them")
         hook = self._hook or _nothing
-        values = self._do(Job(hook), backend=self.backend, joined=False)
-        self._up = values is not None
+        self._do(Job(hook), backend=self.backend, joined=False)
+        self.generation += 1
         if self._backend_hooks is not None:
             self._backend_hooks.on_start(self, self.backend)
 
+    def _notice_deaths(self) -> None:
+        """A worker that died since the last run takes the others with it."""
+        if not self._up or self._agent is None:
+            return
+        alive, lost = self._agent.kept()
+        if alive == len(self):
+            return
+        self._up = False
+        if not self._closing and self._verbose > 0:
+            why = lost or "they are gone"
+            print(f"lockstep: workers died since the last run ({why}); starting new ones", file=sys.stderr)
+
     def shutdown(self) -> None:
-        """Ends the workers, well where that is possible. Does nothing when there are none."""
+        """Ends the workers, well where that is possible within some seconds. Does nothing when there are none."""
         if self._agent is None:
             return
+        late = threading.Timer(END_WITHIN, self._agent.stop)
+        late.daemon = True
+        late.start()
         self._closing = True
         try:
             if self._backend_hooks is not None:
                 self._backend_hooks.on_shutdown(self, self.backend)
+            self._notice_deaths()
             if self._up:
                 self._do(Job(_nothing), keep=False)
         except (WorkerDied, _WorkersGone):
             pass  # they were to end
         finally:
+            late.cancel()
             self._closing = False
             self.stop()
 
@@ -158,19 +184,12 @@ class WorkerGroup:
         What it raised on the lowest rank is raised here; the workers stay. Raises WorkerDied when one did not.
         """
         self.ensure_workers()
-        outcomes = self._do(Job(_Call(function, args, kwargs)))
-        for outcome in outcomes:
-            if isinstance(outcome, _Raised):
-                raise outcome.error
-        return outcomes
+        return [_value_of(outcome) for outcome in self._do(Job(_Call(function, args, kwargs)))]
 
     def execute_single(self, rank: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Calls the function on one worker."""
         self.ensure_workers()
-        outcome = self._do(Job(_Call(function, args, kwargs, rank)))[rank]
-        if isinstance(outcome, _Raised):
-            raise outcome.error
-        return outcome
+        return _value_of(self._do(Job(_Call(function, args, kwargs, rank)))[rank])
 
     def run(self, job: Job) -> list[Any]:
         """Runs a training function; what it returned, by rank.
@@ -183,7 +202,7 @@ class WorkerGroup:
     def _do(
         self, job: Job, *, backend: BackendConfig | None = None, joined: bool = True, keep: bool = True
     ) -> list[Any]:
-        payload = _pickling.dump(job.function, job.config, backend)
+        payload = job.payload or _pickling.dump(job.function, job.config, backend)
         resume_from = None if job.resume_from is None else job.resume_from._as_handle()
         options = self._options(job)
         outcome, signal, values = self.launch(options, payload, job.callbacks, resume_from, joined=joined, keep=keep)
@@ -211,11 +230,19 @@ class WorkerGroup:
         keep: bool = True,
     ) -> tuple[_core.RunOutcome, int, list[bytes]]:
         """``_core.run`` on these workers. `joined`: on those that are there; `keep`: they stay."""
-        if self._agent is None:
+        agent = self._agent
+        if agent is None:
             raise LockstepError("[sgd] the workers are not started; call start() first")
         options = {**options, **self._process, "keep_workers": keep, "extra": {"joined": joined}}
-        self._up = False  # unless all goes well
-        answer = _core.run(options, payload, list(callbacks), resume_from, may_handle_signals(), self._agent)
+        if agent.in_run or not self._busy.acquire(blocking=False):
+            raise LockstepError("[sgd] the workers are in the middle of a run; one runs at a time")
+        try:
+            self._up = False  # unless all goes well
+            answer = _core.run(options, payload, list(callbacks), resume_from, may_handle_signals(), agent)
+        finally:
+            self._busy.release()
+        if self._agent is not agent and not self._closing:
+            raise LockstepError("[sgd] shutdown() ended the workers in the middle of a run")
         self._up = keep and answer[0].state == "finished"
         return answer
 
@@ -268,6 +295,19 @@ class _Raised:
     error: BaseException
 
 
+@dataclass
+class _Value:
+    """Pickled apart, so that what cannot be is an answer too."""
+
+    data: bytes
+
+
+def _value_of(outcome: _Raised | _Value) -> Any:
+    if isinstance(outcome, _Raised):
+        raise outcome.error
+    return pickle.loads(outcome.data)
+
+
 class _Call:
     """A call on the workers, or on one of them. What it raises is an answer: the worker goes on."""
 
@@ -285,7 +325,7 @@ class _Call:
         if self.rank not in (None, session.get_world_rank()):
             return None
         try:
-            return self.function(*self.args, **self.kwargs)
+            return _Value(_pickling.dump_value(self.function(*self.args, **self.kwargs)))
         except Exception as error:
             return _raised(error)
 

@@ -1,0 +1,148 @@
+"""TensorFlow: from the start to the first step of Keras on 2 workers, and from a kill to the next one.
+
+Beside it, the same training code in processes that are started by hand with TF_CONFIG. All of it runs in .venv-tf.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+from measure import Row, median_row, scratch
+
+ROOT = Path(__file__).parents[1]
+PYTHON = ROOT / ".venv-tf" / "bin" / "python"
+WORKERS = 2
+
+STEP = """
+def first_step(place, name):
+    import os, time
+    import numpy as np
+    import tensorflow as tf
+    with tf.distribute.MultiWorkerMirroredStrategy().scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(8, input_shape=(4,)), tf.keras.layers.Dense(1)])
+        model.compile(optimizer="adam", loss="mse")
+    data = np.ones((16, 4), dtype="float32")
+    model.fit(data, data[:, :1], batch_size=16, verbose=0)
+    now = time.time()
+    with open(f"{place}/{name}.part", "w") as file:
+        file.write(f"{now!r} {os.getpid()}")
+    os.rename(f"{place}/{name}.part", f"{place}/{name}")
+"""
+
+OURS = (
+    STEP
+    + """
+import sys, time
+from lockstep import FailureConfig, RunConfig, ScalingConfig, session
+from lockstep.tensorflow import TensorflowTrainer
+
+place, kills = sys.argv[1], int(sys.argv[2])
+
+def train_func():
+    first_step(place, f"{session.get_attempt()}_{session.get_world_rank()}")
+    if session.get_attempt() < kills:
+        time.sleep(600)
+
+if __name__ == "__main__":
+    run_config = RunConfig(storage_path=place + "/runs", verbose=0, failure_config=FailureConfig(max_failures=-1))
+    TensorflowTrainer(train_func, scaling_config=ScalingConfig(num_workers=2), run_config=run_config).fit()
+"""
+)
+
+BARE = (
+    STEP
+    + """
+import json, os, sys
+first_step(sys.argv[1], "0_" + str(json.loads(os.environ["TF_CONFIG"])["task"]["index"]))
+"""
+)
+
+
+def measure() -> list[Row]:
+    subprocess.run([ROOT / "scripts" / "environments.sh", "tf"], check=True)
+    ours, bare = cold()
+    return [
+        Row("TensorFlow, cold script: to the first step on 2 ranks", ours, "s"),
+        Row("  by hand with TF_CONFIG", bare, "s"),
+        Row("  ours, times by hand", ours / bare, "x", 1.2),
+        median_row("TensorFlow, kill -9 of one of 2: to the next step on all", killed(), "s", 2),
+    ]
+
+
+def cold(times: int = 5) -> tuple[float, float]:
+    """Ours and by hand, in turn: the machine's moods hit both."""
+    samples: tuple[list[float], list[float]] = ([], [])
+    for _ in range(times):
+        for mine, start in zip(samples, (start_ours, start_by_hand), strict=True):
+            with scratch() as place:
+                begin = time.time()
+                processes = start(place)
+                mine.append(max(when for when, _ in steps_of(place, 0)) - begin)
+                wait_for(processes)
+    return statistics.median(samples[0]), statistics.median(samples[1])
+
+
+def start_ours(place: Path, kills: int = 0) -> list[subprocess.Popen[bytes]]:
+    (place / "script.py").write_text(OURS)
+    return [subprocess.Popen([PYTHON, place / "script.py", place, str(kills)])]
+
+
+def start_by_hand(place: Path) -> list[subprocess.Popen[bytes]]:
+    (place / "script.py").write_text(BARE)
+    holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(WORKERS)]
+    addresses = [f"127.0.0.1:{holder.getsockname()[1]}" for holder in holders]
+    for holder in holders:
+        holder.close()
+    processes = []
+    for rank in range(WORKERS):
+        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
+        more = {"TF_CONFIG": json.dumps(config), "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        processes.append(subprocess.Popen([PYTHON, place / "script.py", place], env={**os.environ, **more}))
+    return processes
+
+
+def wait_for(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.wait(timeout=120):
+            raise RuntimeError(f"{process.args!r} ended with code {process.returncode}")
+
+
+def steps_of(place: Path, attempt: int) -> list[tuple[float, int]]:
+    """When each rank made its first step, and its pid; waits for all."""
+    found = []
+    for rank in range(WORKERS):
+        path = place / f"{attempt}_{rank}"
+        while not path.exists():
+            time.sleep(0.005)
+        when, pid = path.read_text().split()
+        found.append((float(when), int(pid)))
+    return found
+
+
+def killed(times: int = 5) -> list[float]:
+    samples: list[float] = []
+    with scratch() as place:
+        processes = start_ours(place, kills=times)
+        kill_one_a_time(place, samples, times)
+        wait_for(processes)
+    return samples
+
+
+def kill_one_a_time(place: Path, samples: list[float], times: int) -> None:
+    for attempt in range(times):
+        steps = steps_of(place, attempt)
+        time.sleep(0.3)
+        begin = time.time()
+        os.kill(steps[attempt % WORKERS][1], signal.SIGKILL)
+        samples.append(max(when for when, _ in steps_of(place, attempt + 1)) - begin)
+
+
+if __name__ == "__main__":
+    print(json.dumps([row.to_dict() for row in measure()], indent=2))

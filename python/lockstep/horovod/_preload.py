@@ -1,0 +1,16 @@
+"""What the fork server imports before it forks the workers of a Horovod run.
+
+Horovod starts its thread in ``hvd.init()``, not when it is imported. One that was built for TensorFlow alone brings
+nothing here: TensorFlow cannot be forked.
+"""
+
+import contextlib
+import http.client  # noqa: F401
+
+with contextlib.suppress(ImportError):
+    import horovod.torch.elastic  # noqa: F401
+
+    import lockstep.torch._preload
+
+import lockstep.horovod.config
+import lockstep.horovod.losses  # noqa: F401

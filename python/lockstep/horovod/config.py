@@ -1,0 +1,163 @@
+"""How the workers of a Horovod run find each other."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from typing import Any, ClassVar
+
+from lockstep import session
+from lockstep.backend import BackendConfig
+from lockstep.errors import ConfigError, LockstepTimeoutError
+from lockstep.horovod import losses
+
+LOOPBACK = "lo"
+ELASTIC_TIMEOUT_S = 10
+"""The longest that an elastic job's exchange with a dead rank can last."""
+LEAVE_TOGETHER_WITHIN = 30.0
+"""How long a rank whose function has ended keeps its connections for the others, in seconds."""
+FOR_EVER = 10 * 365 * 86400.0
+_FRAMEWORKS = ("horovod.torch", "horovod.tensorflow", "horovod.mxnet")
+_LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Horovod has been shut down")
+
+
+@dataclass
+class HorovodConfig(BackendConfig):
+    """Sets the variables that ``hvd.init()`` reads, and has the run keep the store through which ranks find each other.
+
+    >>> HorovodConfig(elastic=True).run_options()["replace_workers"]
+    True
+    """
+
+    preload: ClassVar[tuple[str, ...]] = ("lockstep.horovod._preload",)
+
+    nics: Collection[str] | None = None
+    """Network interfaces to use; Gloo takes the first. None: the loopback, as all workers are on one machine."""
+    verbose: int = 1
+    """0: Horovod's errors only; 1: its warnings too; 2: all that it has to say."""
+    key: str | None = None
+    """Accepted for scripts that give it, as the four below: no worker is started through ssh."""
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    ssh_str: str | None = None
+    timeout_s: int | None = 300
+    """How long ranks wait for each other, in ``hvd.init()`` and in a collective; None: Horovod's own 30 s."""
+    placement_group_timeout_s: int = 100
+    elastic: bool = False
+    """For functions that train in ``hvd.elastic.run``: a rank that dies is replaced alone, and the others go on from
+    ``state.commit()``. Each death takes one of ``FailureConfig(max_failures=)``."""
+    hosts: Sequence[str] | None = None
+    """By rank: the name of the host where Horovod is to take it to live, to try out what depends on local and cross
+    ranks; ranks of one host stand together. None: one host."""
+
+    def __post_init__(self) -> None:
+        self._check_fields()
+
+    def validate(self) -> None:
+        self._check_fields()
+        if PathFinder.find_spec("horovod") is None and "horovod" not in sys.modules:
+            raise ConfigError(
+                "[HorovodTrainer] Horovod is not installed; pip install horovod==0.28.1 "
+                "(it is built from source: docs/horovod.md tells how, also for newer releases of PyTorch)"
+            )
+
+    def _check_fields(self) -> None:
+        if self.nics is not None:
+            if isinstance(self.nics, str) or not all(isinstance(nic, str) for nic in self.nics) or not self.nics:
+                raise ConfigError(f"[HorovodConfig] nics is {self.nics!r}; it must be a set of names, or None")
+            there = [name for _, name in socket.if_nameindex()]
+            if missing := [nic for nic in self.nics if nic not in there]:
+                raise ConfigError(f"[HorovodConfig] no network interface {missing[0]!r}; there are {', '.join(there)}")
+        for name in ("timeout_s", "placement_group_timeout_s"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ConfigError(f"[HorovodConfig] {name} is {value!r}; it must be a whole number of seconds, from 1")
+        if not isinstance(self.verbose, int):
+            raise ConfigError(f"[HorovodConfig] verbose is {self.verbose!r}; it must be 0, 1 or 2")
+        if not isinstance(self.elastic, bool):
+            raise ConfigError(f"[HorovodConfig] elastic is {self.elastic!r}; it must be True or False")
+        if self.hosts is not None and (isinstance(self.hosts, str) or not all(isinstance(h, str) for h in self.hosts)):
+            raise ConfigError(f"[HorovodConfig] hosts is {self.hosts!r}; it must be a list of names, one for each rank")
+
+    def run_options(self) -> dict[str, Any]:
+        return {"rendezvous": {"hosts": list(self.hosts or ())}, "replace_workers": self.elastic}
+
+    def on_worker_start(self) -> None:
+        worker = session._get("HorovodConfig.on_worker_start")
+        if "torch" in sys.modules:
+            import torch
+
+            from lockstep.torch.checkpoint import TorchCheckpoint
+            from lockstep.torch.config import _set_threads
+
+            worker.unwraps_models = True
+            worker.checkpoint_type = TorchCheckpoint
+            _set_threads()
+            torch.seed()  # the fork server's generator is the same on every rank
+
+    def on_function_start(self) -> None:
+        """The run's rendezvous, which is another one in a worker's next run."""
+        place = session._get("HorovodConfig.on_function_start").core.begin["extra"]["rendezvous"]
+        os.environ.update(self._variables(place))
+        if self.elastic:
+            losses.watch(place["address"], place["port"], session.get_world_rank())
+
+    def _variables(self, place: dict[str, Any]) -> dict[str, str]:
+        nics = list(self.nics or [LOOPBACK])
+        if isinstance(self.nics, (set, frozenset)):
+            nics.sort()
+        timeout = self.timeout_s or 30
+        variables = {
+            "HOROVOD_HOSTNAME": place["host"],
+            "HOROVOD_RANK": place["rank"],
+            "HOROVOD_SIZE": place["size"],
+            "HOROVOD_LOCAL_RANK": place["local_rank"],
+            "HOROVOD_LOCAL_SIZE": place["local_size"],
+            "HOROVOD_CROSS_RANK": place["cross_rank"],
+            "HOROVOD_CROSS_SIZE": place["cross_size"],
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": place["address"],
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": place["port"],
+            "HOROVOD_CONTROLLER": "gloo",
+            "HOROVOD_CPU_OPERATIONS": "gloo",
+            "HOROVOD_GLOO_IFACE": nics[0],
+            "NCCL_SOCKET_IFNAME": ",".join(nics),
+            "HOROVOD_GLOO_TIMEOUT_SECONDS": min(timeout, ELASTIC_TIMEOUT_S) if self.elastic else timeout,
+            "HOROVOD_ELASTIC": int(self.elastic),
+            "HOROVOD_LOG_LEVEL": os.environ.get("HOROVOD_LOG_LEVEL") or _log_level(self.verbose),
+        }
+        return {name: str(value) for name, value in variables.items()}
+
+    def on_worker_end(self) -> None:
+        """The end of one rank is an error to those that still exchange: they leave together.
+
+        A rank that others keep waiting for long gives up its connections: one that waits for it in a collective, for
+        ever, then fails at once.
+        """
+        worker = session._get("HorovodConfig.on_worker_end")
+        if worker.world_size == 1:
+            return _shut_down()
+        try:
+            worker.core.meet(b"", LEAVE_TOGETHER_WITHIN)
+            _shut_down()
+        except LockstepTimeoutError:
+            _shut_down()
+            worker.core.meet(b"", FOR_EVER)
+
+    def is_consequence(self, error: BaseException) -> bool:
+        lost = isinstance(error, RuntimeError) and any(words in str(error) for words in _LOST_PEER)
+        return lost or type(error).__name__ == "HorovodInternalError"
+
+
+def _log_level(verbose: int) -> str:
+    return "error" if verbose <= 0 else "warning" if verbose == 1 else "info"
+
+
+def _shut_down() -> None:
+    for name in _FRAMEWORKS:
+        module = sys.modules.get(name)
+        if module is not None and module.is_initialized():
+            module.shutdown()

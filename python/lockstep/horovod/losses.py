@@ -1,0 +1,63 @@
+"""Ends what a rank of an elastic job waits for in vain when another rank has died.
+
+In a ring of four, a rank that is no neighbour of the dead one waits for data from living ranks, which have left the
+ring already: it would sit there until Gloo's timeout. So every rank listens for losses, and then shuts down its own
+ends of the connections of the exchange that broke: Horovod sees them closed, and raises what ``hvd.elastic.run``
+recovers from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import socket
+import threading
+from collections.abc import Collection
+
+__all__ = ["break_connections", "watch"]
+
+
+def watch(address: str, port: int, rank: int) -> None:
+    """Listens, in a thread of its own, until the rendezvous at that address is closed."""
+    threading.Thread(target=_watch, args=(address, port, rank), name="lockstep-losses", daemon=True).start()
+
+
+def _watch(address: str, port: int, rank: int) -> None:
+    while True:
+        connection = http.client.HTTPConnection(address, port)
+        try:
+            connection.request("GET", f"/losses/{rank}")
+            answer = connection.getresponse()
+            ports = answer.read()
+        except (OSError, http.client.HTTPException):
+            return  # the attempt is over
+        finally:
+            connection.close()
+        if answer.status != 200:
+            return
+        break_connections({int(each) for each in ports.split(b",") if each})
+
+
+def break_connections(ports: Collection[int]) -> int:
+    """Shuts down this process's TCP connections within this machine from or to one of these ports; how many."""
+    broken = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), _borrowed(int(name)) as connection:
+            if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
+                continue
+            here, there = connection.getsockname(), connection.getpeername()
+            if here[0] == there[0] and (here[1] in ports or there[1] in ports):
+                connection.shutdown(socket.SHUT_RDWR)
+                broken += 1
+    return broken
+
+
+def _borrowed(fd: int) -> socket.socket:
+    """Another descriptor of the same socket: whoever owns the first may close it meanwhile."""
+    copy = os.dup(fd)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise

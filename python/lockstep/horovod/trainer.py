@@ -1,0 +1,123 @@
+"""Trains with Horovod on many workers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lockstep.backend import BackendConfig
+from lockstep.checkpoint import Checkpoint
+from lockstep.config import RunConfig, ScalingConfig
+from lockstep.errors import ConfigError
+from lockstep.horovod.config import HorovodConfig
+from lockstep.trainer import DataParallelTrainer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class HorovodTrainer(DataParallelTrainer):
+    """Runs a Horovod training function on ``scaling_config.num_workers`` workers::
+
+        import horovod.torch as hvd
+        from lockstep import ScalingConfig, session
+        from lockstep.horovod import HorovodTrainer
+
+        def train_func(config):
+            hvd.init()
+            model = Net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"] * hvd.size())
+            optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+            hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+            for epoch in range(config["num_epochs"]):
+                ...
+                session.report({"epoch": epoch, "loss": loss.item()})
+
+        trainer = HorovodTrainer(
+            train_func, train_loop_config={"lr": 1e-3, "num_epochs": 5}, scaling_config=ScalingConfig(num_workers=4)
+        )
+        result = trainer.fit()
+
+    ``hvd.init()`` is the function's to call, as early as it can. With ``HorovodConfig(elastic=True)`` a rank that dies
+    is replaced while the others go on; otherwise, all start again from the last checkpoint.
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        *,
+        train_loop_config: dict[str, Any] | None = None,
+        horovod_config: HorovodConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: dict[str, Any] | None = None,
+        preprocessor: Any = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        metadata: dict[str, Any] | None = None,
+        horovod_backend: HorovodConfig | None = None,
+        tensorflow_backend: HorovodConfig | None = None,
+    ) -> None:
+        if datasets is not None or preprocessor is not None:
+            raise ConfigError(
+                "[HorovodTrainer] datasets and preprocessor cannot be given yet; "
+                "read the data in the training function, each rank its part (hvd.rank(), hvd.size())"
+            )
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=_config(horovod_config, horovod_backend, tensorflow_backend) or HorovodConfig(),
+            scaling_config=scaling_config,
+            run_config=run_config,
+            resume_from_checkpoint=resume_from_checkpoint,
+            metadata=metadata,
+        )
+
+    @classmethod
+    def restore(  # type: ignore[override]
+        cls,
+        path: str | os.PathLike[str],
+        train_loop_per_worker: Callable[..., Any] | None = None,
+        train_loop_config: dict[str, Any] | None = None,
+        *,
+        horovod_config: HorovodConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        horovod_backend: HorovodConfig | None = None,
+    ) -> Self:
+        """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
+        return super().restore(
+            path,
+            train_loop_per_worker,
+            train_loop_config,
+            backend_config=_config(horovod_config, horovod_backend),
+            scaling_config=scaling_config,
+            run_config=run_config,
+            resume_from_checkpoint=resume_from_checkpoint,
+        )
+
+    def _default_backend(self) -> BackendConfig:
+        return HorovodConfig()
+
+    @property
+    def _checkpoint_type(self) -> type[Checkpoint]:  # type: ignore[override]
+        """Those of PyTorch, where the process uses it."""
+        if "torch" not in sys.modules:
+            return Checkpoint
+        from lockstep.torch.checkpoint import TorchCheckpoint
+
+        return TorchCheckpoint
+
+
+def _config(*given: HorovodConfig | None) -> HorovodConfig | None:
+    """The one of the spellings that was used."""
+    used = [each for each in given if each is not None]
+    if len(used) > 1:
+        raise ConfigError(
+            "[HorovodTrainer] horovod_config and horovod_backend are two spellings of one thing: give one"
+        )
+    if used and not isinstance(used[0], HorovodConfig):
+        raise ConfigError(f"[HorovodTrainer] horovod_config is {used[0]!r}; it must be a HorovodConfig or None")
+    return used[0] if used else None

@@ -1,0 +1,159 @@
+"""Keras callbacks that report what ``model.fit()`` logs, and checkpoints of the model::
+
+model.fit(x, y, epochs=5, callbacks=[ReportCheckpointCallback(metrics=["loss", "accuracy"])])
+
+Importing this imports no Keras; making a callback does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lockstep import session
+from lockstep.errors import ConfigError
+from lockstep.tensorflow import TensorflowCheckpoint, _framework
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Callback", "ReportCheckpointCallback"]
+
+_HOOKS = (
+    *("epoch_begin", "epoch_end"),
+    *(f"{phase}_{when}" for phase in ("train", "test", "predict") for when in ("begin", "end")),
+    *(f"{phase}_batch_{when}" for phase in ("train", "test", "predict") for when in ("begin", "end")),
+)
+
+
+class _KerasCallback:
+    """Becomes a subclass of Keras' ``Callback`` when the first one is made, which is when Keras is imported."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        return object.__new__(_joined(cls))
+
+    model: Any
+
+    def _call_on(self, hooks: Sequence[str]) -> None:
+        """Keras hands logs over only for hooks that a callback has: it gets those that are wanted."""
+        for hook in hooks:
+            takes_number = hook.startswith("epoch") or "_batch_" in hook
+            setattr(self, f"on_{hook}", functools.partial(self._after_number if takes_number else self._after, hook))
+
+    def _after_number(self, hook: str, number: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._after(hook, logs)
+
+    def _after(self, hook: str, logs: Mapping[str, Any] | None = None) -> None:
+        raise NotImplementedError
+
+
+_with_base: dict[type, type] = {}
+
+
+def _joined(cls: type) -> type:
+    if cls not in _with_base:
+        base = _framework.keras().callbacks.Callback
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+        _with_base[cls] = cls if issubclass(cls, base) else type(cls.__name__, (cls, base), names)
+    return _with_base[cls]
+
+
+class ReportCheckpointCallback(_KerasCallback):
+    """Reports metrics and checkpoints while Keras trains, by default at the end of every epoch::
+
+        ReportCheckpointCallback(metrics={"training_loss": "loss"})
+        ReportCheckpointCallback(checkpoint_on="train_end")
+        ReportCheckpointCallback(report_metrics_on="train_batch_end", frequency=100)
+
+    `metrics`: None for all that Keras logs, names, or a dict from the name in the report to Keras' name.
+    `checkpoint_on`, `report_metrics_on`: a hook of Keras without its ``on_``, or a list; an empty list is never.
+    `frequency`: every so many calls of a hook. Pass it to ``model.fit`` on every rank.
+    """
+
+    def __init__(
+        self,
+        checkpoint_on: str | list[str] = "epoch_end",
+        report_metrics_on: str | list[str] = "epoch_end",
+        metrics: str | list[str] | dict[str, str] | None = None,
+        frequency: int = 1,
+    ) -> None:
+        super().__init__()
+        self._checkpoint_on = _hooks("checkpoint_on", checkpoint_on)
+        self._report_on = _hooks("report_metrics_on", report_metrics_on)
+        self._metrics = _names(metrics)
+        if not isinstance(frequency, int) or frequency < 1:
+            raise ConfigError(f"[ReportCheckpointCallback] frequency is {frequency!r}; it must be an int of at least 1")
+        self._frequency = frequency
+        hooks = tuple(dict.fromkeys((*self._checkpoint_on, *self._report_on)))
+        self._calls = dict.fromkeys(hooks, 0)
+        self._call_on(hooks)
+
+    def _after(self, hook: str, logs: Mapping[str, Any] | None = None) -> None:
+        self._calls[hook] += 1
+        if self._calls[hook] % self._frequency:
+            return
+        # Every rank takes the checkpoint, as reading weights may need all; rank 0's is written.
+        checkpoint = TensorflowCheckpoint.from_model(self.model) if hook in self._checkpoint_on else None
+        session.report(_chosen(logs or {}, self._metrics), checkpoint=checkpoint)
+
+
+class Callback(_KerasCallback):
+    """Reports metrics on every hook in `on`, with a checkpoint on every `frequency`-th call of it (0: never)::
+
+        Callback(metrics={"training_loss": "loss"}, on=["epoch_end", "train_end"], frequency=[5, 1])
+
+    ReportCheckpointCallback, in the words of Ray 2.0.
+    """
+
+    def __init__(
+        self,
+        metrics: str | list[str] | dict[str, str] | None = None,
+        on: str | list[str] = "epoch_end",
+        frequency: int | list[int] = 1,
+    ) -> None:
+        super().__init__()
+        hooks = _hooks("on", on)
+        every = [frequency] * len(hooks) if isinstance(frequency, int) else list(frequency)
+        if len(every) != len(hooks):
+            raise ConfigError(
+                f"[keras.Callback] frequency has {len(every)} numbers for the {len(hooks)} hooks of on; "
+                "give one number, or one for each"
+            )
+        self._frequency = dict(zip(hooks, every, strict=True))
+        self._metrics = _names(metrics)
+        self._calls = dict.fromkeys(hooks, 0)
+        self._call_on(hooks)
+
+    def _after(self, hook: str, logs: Mapping[str, Any] | None = None) -> None:
+        self._calls[hook] += 1
+        due = self._frequency[hook] > 0 and self._calls[hook] % self._frequency[hook] == 0
+        checkpoint = TensorflowCheckpoint.from_model(self.model) if due else None
+        session.report(_chosen(logs or {}, self._metrics), checkpoint=checkpoint)
+
+
+def _hooks(name: str, given: str | list[str]) -> tuple[str, ...]:
+    hooks = (given,) if isinstance(given, str) else tuple(given)
+    wrong = [hook for hook in hooks if hook not in _HOOKS]
+    if wrong:
+        raise ConfigError(f"[keras] {name} has {wrong[0]!r}; it must be one or more of {', '.join(_HOOKS)}")
+    return hooks
+
+
+def _names(metrics: str | list[str] | dict[str, str] | None) -> dict[str, str] | None:
+    """Keras' name by the name in the report; None for all."""
+    if not metrics:
+        return None
+    if isinstance(metrics, str):
+        return {metrics: metrics}
+    return dict(metrics) if isinstance(metrics, dict) else {name: name for name in metrics}
+
+
+def _chosen(logs: Mapping[str, Any], names: dict[str, str] | None) -> dict[str, Any]:
+    if names is None:
+        return dict(logs)
+    try:
+        return {name: logs[key] for name, key in names.items()}
+    except KeyError as error:
+        logged = ", ".join(map(repr, logs)) or "nothing"
+        raise ConfigError(f"[keras] metrics has {error}, but Keras logged {logged} here") from None

@@ -1,0 +1,146 @@
+"""JAX on many workers, each of which is a process of ``jax.distributed``::
+
+from lockstep import ScalingConfig, session
+from lockstep.jax import JaxTrainer
+
+def train_func():
+    import jax
+
+    session.report({"devices": len(jax.devices())})  # of all workers
+
+JaxTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()
+
+Importing this imports no JAX: the process that calls ``fit()`` need not load it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lockstep import session
+from lockstep.backend import BackendConfig
+from lockstep.checkpoint import Checkpoint
+from lockstep.config import RunConfig, ScalingConfig
+from lockstep.errors import ConfigError
+from lockstep.trainer import DataParallelTrainer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["JaxConfig", "JaxTrainer"]
+
+LOOPBACK = "127.0.0.1"
+FOR_EVER = 10 * 365 * 86400.0
+_held: socket.socket | None = None
+"""Rank 0's: bound and never listening, so that nobody else gets the port of JAX's coordinator."""
+
+
+@dataclass
+class JaxConfig(BackendConfig):
+    """How workers find each other: ``jax.distributed.initialize()`` has been called when the function begins."""
+
+    preload: ClassVar[tuple[str, ...]] = ("jax", "jax.numpy", "lockstep.jax")
+
+    cpu_collectives: str = "gloo"
+    """What carries collectives between workers without GPUs: "gloo" or "mpi"."""
+
+    def validate(self) -> None:
+        if self.cpu_collectives not in ("gloo", "mpi"):
+            raise ConfigError(f"[JaxConfig] cpu_collectives is {self.cpu_collectives!r}; it must be 'gloo' or 'mpi'")
+        if importlib.util.find_spec("jax") is None:
+            raise ConfigError('[JaxTrainer] JAX is not installed; pip install "jax[cpu]"')
+
+    def environment(self) -> dict[str, str]:
+        return {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": self.cpu_collectives, "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+    def on_worker_start(self) -> None:
+        import jax
+
+        worker = session._get("JaxConfig.on_worker_start")
+        coordinator = f"{LOOPBACK}:{session.broadcast_from_rank_zero(_hold_port() if worker.rank == 0 else 0)}"
+        jax.distributed.initialize(
+            coordinator,
+            num_processes=worker.world_size,
+            process_id=worker.rank,
+            coordinator_bind_address=coordinator if worker.rank == 0 else None,
+        )
+
+    def on_worker_end(self) -> None:
+        """JAX ends a process whose coordinator, rank 0, is gone: they leave together."""
+        import jax
+
+        session._get("JaxConfig.on_worker_end").core.meet(b"", FOR_EVER)
+        jax.distributed.shutdown()
+
+    def is_consequence(self, error: BaseException) -> bool:
+        text = str(error)
+        return type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError") and any(
+            words in text for words in ("UNAVAILABLE", "ABORTED", "Gloo", "Connection closed", "Connection reset")
+        )
+
+
+class JaxTrainer(DataParallelTrainer):
+    """Runs a JAX training function on ``scaling_config.num_workers`` workers; ``jax.devices()`` are those of all::
+
+    JaxTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        *,
+        train_loop_config: dict[str, Any] | None = None,
+        jax_config: JaxConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=_checked(jax_config) or JaxConfig(),
+            scaling_config=scaling_config,
+            run_config=run_config,
+            resume_from_checkpoint=resume_from_checkpoint,
+            metadata=metadata,
+        )
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        train_loop_per_worker: Callable[..., Any] | None = None,
+        train_loop_config: dict[str, Any] | None = None,
+        *,
+        jax_config: JaxConfig | None = None,
+        **options: Any,
+    ) -> Self:
+        """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
+        return super().restore(
+            path, train_loop_per_worker, train_loop_config, backend_config=_checked(jax_config), **options
+        )
+
+    def _default_backend(self) -> BackendConfig:
+        return JaxConfig()
+
+
+def _checked(config: JaxConfig | None) -> JaxConfig | None:
+    if config is not None and not isinstance(config, JaxConfig):
+        raise ConfigError(f"[JaxTrainer] jax_config is {config!r}; it must be a JaxConfig or None")
+    return config
+
+
+def _hold_port() -> int:
+    """A port that only sockets which ask to share it can bind, as JAX's does."""
+    global _held
+    _held = socket.socket()
+    _held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _held.bind((LOOPBACK, 0))
+    port: int = _held.getsockname()[1]
+    return port

@@ -1,0 +1,60 @@
+"""TensorFlow and the Keras that belongs to it: whether they are there, and getting them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from lockstep.errors import ConfigError
+
+_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-rocm", "tensorflow-macos", "tf-nightly")
+_NEEDED_SINCE = (2, 16)
+"""The first TensorFlow whose own Keras is the third, which cannot train on many workers."""
+
+
+def legacy_keras() -> bool:
+    """Whether workers use Keras 2, from the package tf_keras; ``TF_USE_LEGACY_KERAS=0`` says that they do not."""
+    return os.environ.get("TF_USE_LEGACY_KERAS", "1").lower() in ("1", "true")
+
+
+def check_installed() -> None:
+    """Raises ConfigError, that says what to install, when workers would miss something. Imports nothing of it."""
+    if not _is_there("tensorflow"):
+        raise ConfigError(
+            "[TensorflowTrainer] TensorFlow is not installed; pip install tensorflow-cpu==2.21.0, "
+            "then pip install --no-deps tf-keras==2.21.0"
+        )
+    have = _version()
+    if legacy_keras() and have >= _NEEDED_SINCE and not _is_there("tf_keras"):
+        release = ".".join(map(str, have))
+        raise ConfigError(
+            f"[TensorflowTrainer] tf_keras is not installed, and the Keras 3 of TensorFlow {release} cannot train on "
+            f"many workers; pip install --no-deps tf-keras~={release}.0, or set TF_USE_LEGACY_KERAS=0 to do without"
+        )
+
+
+def keras() -> Any:
+    """The module ``tf.keras`` as workers see it, also where the process has imported TensorFlow with another one."""
+    check_installed()
+    if legacy_keras() and _version() >= _NEEDED_SINCE:
+        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+        return importlib.import_module("tf_keras")
+    return importlib.import_module("tensorflow").keras
+
+
+def _is_there(module: str) -> bool:
+    found = PathFinder.find_spec(module)
+    return found is not None and found.origin is not None  # else it is some folder of that name
+
+
+def _version() -> tuple[int, int]:
+    for package in _PACKAGES:
+        try:
+            major, minor = version(package).split(".")[:2]
+        except PackageNotFoundError:
+            continue
+        return int(major), int(minor)
+    return _NEEDED_SINCE

@@ -1,0 +1,147 @@
+"""Checkpoints of TensorFlow models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lockstep.checkpoint import Checkpoint
+from lockstep.config import local_path
+from lockstep.errors import ConfigError
+from lockstep.tensorflow import _framework
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+MODEL, OPTIMIZER, ARCHITECTURE = "model", "optimizer", "architecture"
+"""The keys of the dict: lists of arrays, and the model's layers as Keras writes them in JSON."""
+
+
+class TensorflowCheckpoint(Checkpoint):
+    """A checkpoint that knows how to make a Keras model of what it holds::
+
+        session.report({"loss": loss}, checkpoint=TensorflowCheckpoint.from_model(model))
+        ...
+        model = result.checkpoint.get_model()
+
+    Made of a model it is a dict, its weights and the optimizer's state arrays in ``tensors.safetensors``; nothing is
+    pickled. ``TensorflowTrainer`` gives every checkpoint back as one of these, also where
+    ``Checkpoint.from_dict({"model": model.get_weights(), "epoch": 3})`` was reported.
+    """
+
+    @classmethod
+    def from_model(cls, model: Any, *, preprocessor: None = None) -> Self:
+        """A checkpoint of a Keras model's weights and, where it was compiled and has trained, its optimizer's state.
+
+        On many workers all must call it: reading some weights, such as those of BatchNormalization, is an exchange
+        among them.
+        """
+        if preprocessor is not None:
+            raise ConfigError(
+                f"[TensorflowCheckpoint] from_model got a preprocessor, a {type(preprocessor).__name__}; "
+                "preprocessors come with datasets, which this version does not have: leave it out"
+            )
+        if not hasattr(model, "get_weights"):
+            raise ConfigError(f"[TensorflowCheckpoint] from_model got a {type(model).__name__}; give it a Keras model")
+        data: dict[str, Any] = {MODEL: model.get_weights()}
+        state = _optimizer_variables(model)
+        if state:
+            data[OPTIMIZER] = [variable.numpy() for variable in state]
+        if type(model).__module__.split(".")[0] in ("keras", "tf_keras"):  # made of layers, no class of the user's
+            data[ARCHITECTURE] = model.to_json()
+        return cls.from_dict(data)
+
+    @classmethod
+    def from_saved_model(cls, dir_path: str | os.PathLike[str], *, preprocessor: None = None) -> Self:
+        """A checkpoint of the directory that ``model.save()`` or ``model.export()`` wrote; it stays where it is."""
+        place = local_path(dir_path, "[TensorflowCheckpoint] dir_path")
+        if not Path(place, "saved_model.pb").is_file():
+            raise ConfigError(
+                f"[TensorflowCheckpoint] {place} holds no saved_model.pb; give the directory that "
+                'model.save(path, save_format="tf") wrote'
+            )
+        return cls.from_directory(place)
+
+    def get_model(self, model: Any = None) -> Any:
+        """The Keras model that was saved.
+
+        `model` may be one, which gets the weights (and, compiled, the state of the optimizer), or a class or function
+        that makes one. Without it the layers are made as they were saved, not compiled. A directory (SavedModel,
+        ``.keras`` or ``.h5`` file) is loaded as it is.
+        """
+        if self._data is None and "data.json" not in self._as_handle().files():
+            return self._load()
+        data = self.to_dict()
+        if MODEL not in data:
+            keys = ", ".join(repr(key) for key in list(data)[:10]) or "nothing"
+            raise ConfigError(
+                f"[TensorflowCheckpoint] {self!r} has no {MODEL!r} but {keys}; make it with from_model(), "
+                f'or report {{"{MODEL}": model.get_weights()}}; to_dict() gives what there is'
+            )
+        target = self._new_model(data) if model is None else model
+        if isinstance(target, type) or not hasattr(target, "set_weights"):
+            if not callable(target):
+                raise ConfigError(
+                    f"[TensorflowCheckpoint] get_model got a {type(target).__name__}; "
+                    "give it a Keras model, or a class or function that makes one"
+                )
+            target = target()
+        try:
+            target.set_weights(data[MODEL])
+        except ValueError as error:
+            raise ConfigError(
+                f"[TensorflowCheckpoint] what {self!r} holds does not fit: {' '.join(str(error).split())}; "
+                "call get_model(model) with a model of the layers that were saved"
+            ) from error
+        if model is not None:
+            _restore_optimizer(target, data.get(OPTIMIZER))
+        return target
+
+    def _new_model(self, data: dict[Any, Any]) -> Any:
+        if ARCHITECTURE not in data:
+            raise ConfigError(
+                f"[TensorflowCheckpoint] {self!r} holds weights and no layers; "
+                "call get_model(model), or with a function that makes the model"
+            )
+        try:
+            return _framework.keras().models.model_from_json(data[ARCHITECTURE])
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"[TensorflowCheckpoint] the layers of {self!r} cannot be made again: {' '.join(str(error).split())}; "
+                "call get_model(model), or with a function that makes the model"
+            ) from error
+
+    def _load(self) -> Any:
+        with self.as_directory() as path:
+            files = [name for name in os.listdir(path) if name.endswith((".keras", ".h5"))]
+            if not os.path.exists(os.path.join(path, "saved_model.pb")):
+                if len(files) != 1:
+                    raise ConfigError(
+                        f"[TensorflowCheckpoint] {self!r} holds neither a SavedModel nor one .keras or .h5 file; "
+                        "read it with as_directory()"
+                    )
+                path = os.path.join(path, files[0])
+            return _framework.keras().models.load_model(path)
+
+
+def _optimizer_variables(model: Any) -> list[Any]:
+    """The state of a model's optimizer; nothing before it was built, or where Keras keeps it otherwise."""
+    optimizer = getattr(model, "optimizer", None)
+    found = getattr(optimizer, "variables", ())
+    variables = list(found() if callable(found) else found)
+    return variables if getattr(optimizer, "built", False) or getattr(optimizer, "_built", False) else []
+
+
+def _restore_optimizer(model: Any, state: list[Any] | None) -> None:
+    optimizer = getattr(model, "optimizer", None)
+    build: Callable[..., Any] | None = getattr(optimizer, "build", None)
+    if not state or build is None:
+        return
+    build(model.trainable_variables)
+    variables = _optimizer_variables(model)
+    if [variable.shape for variable in variables] != [value.shape for value in state]:
+        return  # another kind of optimizer: it begins anew
+    for variable, value in zip(variables, state, strict=True):
+        variable.assign(value)

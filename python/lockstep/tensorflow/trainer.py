@@ -1,0 +1,115 @@
+"""Trains a TensorFlow model on many workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lockstep.backend import BackendConfig
+from lockstep.checkpoint import Checkpoint
+from lockstep.config import RunConfig, ScalingConfig
+from lockstep.errors import ConfigError
+from lockstep.tensorflow.checkpoint import TensorflowCheckpoint
+from lockstep.tensorflow.config import TensorflowConfig
+from lockstep.trainer import DataParallelTrainer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class TensorflowTrainer(DataParallelTrainer):
+    """Runs a TensorFlow training function on ``scaling_config.num_workers`` workers, with ``TF_CONFIG`` set::
+
+        from lockstep import ScalingConfig, session
+        from lockstep.integrations.keras import ReportCheckpointCallback
+        from lockstep.tensorflow import TensorflowTrainer
+
+        def train_func(config):
+            import tensorflow as tf
+
+            with tf.distribute.MultiWorkerMirroredStrategy().scope():
+                model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+                checkpoint = session.get_checkpoint()
+                if checkpoint:
+                    checkpoint.get_model(model)
+                model.compile(optimizer="adam", loss="mse")
+            model.fit(x, y, batch_size=32 * session.get_world_size(), callbacks=[ReportCheckpointCallback()])
+
+        TensorflowTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()
+
+    ``batch_size`` is that of all workers together. ``session.get_checkpoint()`` and the ``Result`` give
+    ``TensorflowCheckpoint``.
+    """
+
+    _checkpoint_type: ClassVar[type[Checkpoint]] = TensorflowCheckpoint
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        *,
+        train_loop_config: dict[str, Any] | None = None,
+        tensorflow_config: TensorflowConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: dict[str, Any] | None = None,
+        preprocessor: Any = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        metadata: dict[str, Any] | None = None,
+        tensorflow_backend: TensorflowConfig | None = None,
+    ) -> None:
+        if datasets is not None or preprocessor is not None:
+            raise ConfigError(
+                "[TensorflowTrainer] datasets and preprocessor cannot be given yet; "
+                "make a tf.data.Dataset in the training function and pass it to model.fit()"
+            )
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=_config(tensorflow_config, tensorflow_backend) or TensorflowConfig(),
+            scaling_config=scaling_config,
+            run_config=run_config,
+            resume_from_checkpoint=resume_from_checkpoint,
+            metadata=metadata,
+        )
+
+    @classmethod
+    def restore(  # type: ignore[override]
+        cls,
+        path: str | os.PathLike[str],
+        train_loop_per_worker: Callable[..., Any] | None = None,
+        train_loop_config: dict[str, Any] | None = None,
+        *,
+        tensorflow_config: TensorflowConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        tensorflow_backend: TensorflowConfig | None = None,
+    ) -> Self:
+        """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
+        return super().restore(
+            path,
+            train_loop_per_worker,
+            train_loop_config,
+            backend_config=_config(tensorflow_config, tensorflow_backend),
+            scaling_config=scaling_config,
+            run_config=run_config,
+            resume_from_checkpoint=resume_from_checkpoint,
+        )
+
+    def _default_backend(self) -> BackendConfig:
+        return TensorflowConfig()
+
+
+def _config(
+    tensorflow_config: TensorflowConfig | None, tensorflow_backend: TensorflowConfig | None
+) -> TensorflowConfig | None:
+    """The one of two spellings that was used."""
+    if tensorflow_config is not None and tensorflow_backend is not None:
+        raise ConfigError(
+            "[TensorflowTrainer] tensorflow_config and tensorflow_backend are two spellings of one thing; give one"
+        )
+    given = tensorflow_config if tensorflow_config is not None else tensorflow_backend
+    if given is not None and not isinstance(given, TensorflowConfig):
+        raise ConfigError(f"[TensorflowTrainer] tensorflow_config is {given!r}; it must be a TensorflowConfig or None")
+    return given

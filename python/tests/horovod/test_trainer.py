@@ -1,0 +1,333 @@
+"""HorovodTrainer on real Horovod, without deaths."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lockstep import Callback, Checkpoint, Result, RunConfig, ScalingConfig, TrainingFailedError, session
+from lockstep.errors import ConfigError
+from lockstep.horovod import HorovodConfig, HorovodTrainer, losses
+from lockstep.torch import TorchCheckpoint
+
+Fit = Callable[..., Result]
+
+
+class Rows(Callback):
+    """What every rank reported."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[dict[str, Any]]] = []
+
+    def wants_all_ranks(self) -> bool:
+        return True
+
+    def on_report(self, metrics: list[dict[str, Any]]) -> None:
+        self.rows.append(metrics)
+
+
+def fit_rows(trainer: HorovodTrainer) -> list[list[dict[str, Any]]]:
+    rows = Rows()
+    trainer.run_config.callbacks = [rows]
+    trainer.fit()
+    return rows.rows
+
+
+def say_where() -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    total = hvd.allreduce(torch.tensor([float(hvd.rank() + 1)]), op=hvd.Sum).item()
+    names = hvd.allgather_object(f"{session.get_world_rank()}")
+    session.report(
+        {
+            "place": [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()],
+            "total": total,
+            "names": names,
+            "host": os.environ["HOROVOD_HOSTNAME"],
+            "gloo": [hvd.gloo_enabled(), os.environ["HOROVOD_CONTROLLER"], os.environ["HOROVOD_CPU_OPERATIONS"]],
+        }
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_ranks_and_an_allreduce(horovod_trainer: Callable[..., HorovodTrainer], workers: int) -> None:
+    (row,) = fit_rows(horovod_trainer(say_where, workers))
+    for rank, said in enumerate(row):
+        assert said["place"] == [rank, workers, rank, workers, 0, 1]
+        assert said["total"] == workers * (workers + 1) / 2
+        assert said["names"] == [str(each) for each in range(workers)]
+        assert said["gloo"] == [True, "gloo", "gloo"]
+
+
+def test_hosts_that_are_pretended(horovod_trainer: Callable[..., HorovodTrainer]) -> None:
+    (row,) = fit_rows(horovod_trainer(say_where, 3, hosts=["one", "one", "two"]))
+    assert [said["place"] for said in row] == [[0, 3, 0, 2, 0, 2], [1, 3, 1, 2, 0, 1], [2, 3, 0, 1, 1, 2]]
+    assert [said["host"] for said in row] == ["one", "one", "two"]
+    assert {said["total"] for said in row} == {6.0}
+
+
+def train(config: dict[str, Any]) -> None:
+    """On its part of a fixed batch; one rank alone has all of it."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    generator = torch.Generator().manual_seed(0)
+    inputs, targets = torch.randn(64, 8, generator=generator), torch.randn(64, 1, generator=generator)
+    torch.manual_seed(hvd.rank())  # the broadcast makes models equal
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    if hvd.rank() == 0:
+        torch.manual_seed(1)
+        for layer in model:
+            if isinstance(layer, torch.nn.Linear):
+                layer.reset_parameters()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    mine = slice(hvd.rank(), None, hvd.size())
+    for step in range(config["steps"]):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(inputs[mine]), targets[mine])
+        loss.backward()
+        optimizer.step()
+        mean = hvd.allreduce(loss.detach()).item()
+        session.report({"step": step, "loss": mean}, checkpoint=Checkpoint.from_dict({"model": model.state_dict()}))
+
+
+def test_training_equals_that_of_one_process(horovod_fit: Fit) -> None:
+    results = {workers: horovod_fit(train, workers, {"steps": 20}) for workers in (1, 2, 4)}
+    weights = {}
+    for workers, result in results.items():
+        assert result.checkpoint is not None
+        weights[workers] = result.checkpoint.to_dict()["model"]
+    assert results[1].metrics["step"] == 19
+    for workers in (2, 4):
+        assert results[workers].metrics["loss"] == pytest.approx(results[1].metrics["loss"], rel=1e-5)
+        for name, tensor in weights[1].items():
+            torch.testing.assert_close(weights[workers][name], tensor, rtol=1e-5, atol=1e-6)
+    assert isinstance(results[1].checkpoint, TorchCheckpoint)
+
+
+def initialise_twice() -> None:
+    import horovod.torch as hvd
+
+    totals = []
+    for _ in range(3):
+        hvd.init()
+        totals.append(hvd.allreduce(torch.ones(1), op=hvd.Sum).item())
+        hvd.shutdown()
+    session.report({"totals": totals})
+
+
+def test_a_function_may_initialise_horovod_again(horovod_fit: Fit) -> None:
+    assert horovod_fit(initialise_twice, 3).metrics["totals"] == [3.0, 3.0, 3.0]
+
+
+def end_at_different_times() -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    hvd.allreduce(torch.ones(1))
+    if hvd.rank() == 1:
+        session.report({"rank": 1})
+        return
+    for step in range(200):
+        session.report({"step": step})
+
+
+def test_the_end_of_one_rank_is_no_failure(horovod_fit: Fit) -> None:
+    assert horovod_fit(end_at_different_times, 2).metrics["step"] == 199
+
+
+def raise_on_one_rank() -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    if hvd.rank() == 1:
+        raise ValueError("too bad")
+    hvd.allreduce(torch.ones(1))
+
+
+def test_the_rank_that_raised_is_named(horovod_fit: Fit) -> None:
+    with pytest.raises(TrainingFailedError) as error:
+        horovod_fit(raise_on_one_rank)
+    assert "rank 1" in str(error.value) and "too bad" in str(error.value)
+
+
+def test_verbose_and_nics_reach_the_workers(horovod_trainer: Callable[..., HorovodTrainer]) -> None:
+    def show() -> None:
+        names = ("HOROVOD_LOG_LEVEL", "HOROVOD_GLOO_IFACE", "HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_ELASTIC")
+        session.report({name: os.environ[name] for name in names})
+
+    said = horovod_trainer(show, verbose=2, nics={"lo"}, timeout_s=77).fit().metrics
+    assert said["HOROVOD_LOG_LEVEL"] == "info"
+    assert said["HOROVOD_GLOO_IFACE"] == "lo"
+    assert said["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "77"
+    assert said["HOROVOD_ELASTIC"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"nics": "lo"}, "nics"),
+        ({"nics": {"no-such-nic"}}, "'no-such-nic'"),
+        ({"timeout_s": 0}, "timeout_s"),
+        ({"timeout_s": 1.5}, "timeout_s"),
+        ({"verbose": "yes"}, "verbose"),
+        ({"elastic": 1}, "elastic"),
+        ({"hosts": "ab"}, "hosts"),
+    ],
+)
+def test_a_wrong_field_is_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        HorovodConfig(**options)
+
+
+@pytest.mark.parametrize("hosts", [["a"], ["a", "b", "a"], ["a/b", "c"]])
+def test_hosts_that_do_not_fit_are_refused_before_anything_starts(
+    horovod_trainer: Callable[..., HorovodTrainer], hosts: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError):
+        horovod_trainer(say_where, max(2, len(hosts)), hosts=hosts).fit()
+
+
+def test_either_spelling_of_the_configuration() -> None:
+    config = HorovodConfig(verbose=2)
+    for spelling in ("horovod_config", "horovod_backend", "tensorflow_backend"):
+        assert HorovodTrainer(say_where, **{spelling: config}).backend_config is config
+    with pytest.raises(ConfigError, match="two spellings"):
+        HorovodTrainer(say_where, horovod_config=config, horovod_backend=config)
+    with pytest.raises(ConfigError, match="must be a HorovodConfig"):
+        HorovodTrainer(say_where, horovod_config="gloo")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="datasets"):
+        HorovodTrainer(say_where, datasets={})
+
+
+def run_script(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    script = directory / "script.py"
+    script.write_text(text)
+    return subprocess.run([sys.executable, script], cwd=directory, capture_output=True, text=True, timeout=110)
+
+
+def test_a_missing_horovod_is_told_before_anything_starts(tmp_path: Path) -> None:
+    text = """
+import sys
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = classmethod(lambda cls, name, *rest: None if name == "horovod" else find(name, *rest))
+from lockstep.horovod import HorovodTrainer
+HorovodTrainer(print)
+"""
+    ended = run_script(text, tmp_path)
+    assert "ConfigError: [HorovodTrainer] Horovod is not installed; pip install horovod" in ended.stderr
+
+
+def test_a_script_written_for_ray(tmp_path: Path) -> None:
+    text = """
+import lockstep.as_ray
+from ray.air import RunConfig, ScalingConfig, session
+from ray.train.horovod import HorovodConfig, HorovodTrainer
+
+def train_func():
+    import horovod.torch as hvd
+    import torch
+    hvd.init()
+    session.report({"total": hvd.allreduce(torch.ones(1), op=hvd.Sum).item()})
+
+use_gpu = False
+trainer = HorovodTrainer(train_func, scaling_config=ScalingConfig(use_gpu=use_gpu, num_workers=2))
+print("total", trainer.fit().metrics["total"])
+trainer = HorovodTrainer(
+    train_func,
+    tensorflow_backend=HorovodConfig(timeout_s=60),
+    scaling_config=ScalingConfig(num_workers=2),
+)
+print("total", trainer.fit().metrics["total"])
+"""
+    ended = run_script(text, tmp_path)
+    assert ended.stdout.count("total 2.0") == 2, ended.stderr
+
+
+def test_the_older_trainer(tmp_path: Path) -> None:
+    text = """
+from lockstep.sgd import Trainer
+
+def train_func(config):
+    import horovod.torch as hvd
+    import torch
+    hvd.init()
+    total = hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
+    hvd.shutdown()
+    return [hvd.is_initialized(), total]
+
+trainer = Trainer(backend="horovod", num_workers=2)
+trainer.start()
+print("first", trainer.run(train_func, config={}))
+print("second", trainer.run(train_func, config={}))
+trainer.shutdown()
+"""
+    ended = run_script(text, tmp_path)
+    assert "first [[False, 2.0], [False, 2.0]]" in ended.stdout, ended.stderr
+    assert "second [[False, 2.0], [False, 2.0]]" in ended.stdout, ended.stderr
+
+
+def test_restored_runs_have_their_rendezvous(horovod_trainer: Callable[..., HorovodTrainer]) -> None:
+    result = horovod_trainer(train, 2, {"steps": 1}).fit()
+    more = HorovodTrainer.restore(result.path, train_loop_config={"steps": 3})
+    more.run_config.verbose = 0
+    assert more.fit().metrics["step"] == 2
+    assert (
+        json.loads(Path(result.path, "run.json").read_text())["config_run"]["rendezvous"]["hosts"] == ["localhost"] * 2
+    )
+
+
+def test_connections_of_other_ports_are_left_alone() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("127.0.0.1", 0)) as other:
+        port = listener.getsockname()[1]
+        ends = []
+        for server in (listener, other):
+            client = socket.create_connection(server.getsockname())
+            ends.append((client, server.accept()[0]))
+        assert losses.break_connections({port}) == 2  # both ends are in this process
+        (broken, _), (client, accepted) = ends
+        assert broken.recv(1) == b""
+        client.sendall(b"x")
+        assert accepted.recv(1) == b"x"
+        for pair in ends:
+            for end in pair:
+                end.close()
+
+
+def test_a_run_needs_no_more_than_its_own(tmp_path: Path) -> None:
+    trainer = HorovodTrainer(
+        say_where,
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(storage_path=tmp_path, verbose=0),
+    )
+    trainer.fit()
+    with open("/proc/net/tcp") as table:
+        listening = [line for line in table if line.split()[3] == "0A" and line.split()[9] in _sockets()]
+    assert listening == []
+
+
+def _sockets() -> set[str]:
+    """The inodes of this process's sockets."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            found.add(target[8:-1])
+    return found

@@ -1,0 +1,172 @@
+"""TensorflowCheckpoint: models in and out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from lockstep import Checkpoint, Result, session
+from lockstep.errors import ConfigError
+from lockstep.tensorflow import TensorflowCheckpoint, _framework
+
+keras = _framework.keras()
+
+
+def make_model() -> Any:
+    return keras.Sequential([keras.layers.Dense(3, input_shape=(2,)), keras.layers.Dense(1)])
+
+
+def trained() -> Any:
+    model = make_model()
+    model.compile(optimizer="adam", loss="mse")
+    model.fit(np.ones((8, 2)), np.ones((8, 1)), verbose=0)
+    return model
+
+
+def assert_same(one: Any, other: Any) -> None:
+    for a, b in zip(one.get_weights(), other.get_weights(), strict=True):
+        assert np.array_equal(a, b)
+
+
+class OfTheUser(keras.Model):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+        self.build((None, 2))
+
+    def call(self, inputs: Any) -> Any:
+        return self.dense(inputs)
+
+
+def test_a_model_comes_back_without_help() -> None:
+    model = make_model()
+    assert_same(TensorflowCheckpoint.from_model(model).get_model(), model)
+
+
+@pytest.mark.parametrize("way", [make_model, make_model()], ids=["function", "model"])
+def test_a_model_comes_back_into_what_is_given(way: Any) -> None:
+    model = make_model()
+    assert_same(TensorflowCheckpoint.from_model(model).get_model(way), model)
+
+
+def test_a_class_of_the_user(tmp_path: Path) -> None:
+    model = OfTheUser()
+    checkpoint = TensorflowCheckpoint.from_directory(
+        TensorflowCheckpoint.from_model(model).to_directory(tmp_path / "c")
+    )
+    assert_same(checkpoint.get_model(OfTheUser), model)
+    assert_same(checkpoint.get_model(OfTheUser()), model)
+    with pytest.raises(ConfigError, match=r"weights and no layers; call get_model\(model\)"):
+        checkpoint.get_model()
+
+
+def test_layers_of_the_user() -> None:
+    class Double(keras.layers.Layer):  # type: ignore[misc, name-defined]
+        def call(self, inputs: Any) -> Any:
+            return 2 * inputs
+
+    def make() -> Any:
+        return keras.Sequential([keras.layers.Dense(1, input_shape=(2,)), Double()])
+
+    model = make()
+    checkpoint = TensorflowCheckpoint.from_model(model)
+    assert_same(checkpoint.get_model(make), model)
+    with pytest.raises(ConfigError, match=r"layers of .* cannot be made again: .*Double.*; call get_model\(model\)"):
+        checkpoint.get_model()
+
+
+def test_arrays_are_stored_without_a_pickle(tmp_path: Path) -> None:
+    TensorflowCheckpoint.from_model(trained()).to_directory(tmp_path / "c")
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["data.json", "tensors.safetensors"]
+    from safetensors.numpy import load_file
+
+    assert len(load_file(tmp_path / "c" / "tensors.safetensors")) == 4 + 8, "weights, and Adam's two of each"
+
+
+def test_the_optimizer_comes_back_too() -> None:
+    model, other = trained(), make_model()
+    other.compile(optimizer="adam", loss="mse")
+    TensorflowCheckpoint.from_model(model).get_model(other)
+    assert int(other.optimizer.iterations.numpy()) == 1
+    for a, b in zip(model.optimizer.variables, other.optimizer.variables, strict=True):
+        assert np.array_equal(a.numpy(), b.numpy())
+    x, y = np.full((8, 2), 0.5), np.zeros((8, 1))
+    assert model.fit(x, y, verbose=0).history == other.fit(x, y, verbose=0).history
+    assert_same(model, other)
+
+
+def test_another_optimizer_begins_anew() -> None:
+    model, other = trained(), make_model()
+    other.compile(optimizer="sgd", loss="mse")
+    TensorflowCheckpoint.from_model(model).get_model(other)
+    assert_same(model, other)
+    assert int(other.optimizer.iterations.numpy()) == 0
+
+
+def test_saved_models(tmp_path: Path) -> None:
+    model = trained()
+    model.save(str(tmp_path / "saved"), save_format="tf")
+    assert_same(TensorflowCheckpoint.from_saved_model(tmp_path / "saved").get_model(), model)
+    with pytest.raises(ConfigError, match=r"holds no saved_model\.pb"):
+        TensorflowCheckpoint.from_saved_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.h5"])
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
+def test_directories_with_a_file_of_keras(tmp_path: Path, name: str) -> None:
+    model = trained()
+    model.save(str(tmp_path / name))
+    assert_same(TensorflowCheckpoint.from_directory(tmp_path).get_model(), model)
+
+
+def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
+    checkpoint = TensorflowCheckpoint.from_model(make_model())
+    with pytest.raises(ConfigError, match="does not fit"):
+        checkpoint.get_model(keras.Sequential([keras.layers.Dense(2, input_shape=(2,))]))
+    with pytest.raises(ConfigError, match="has no 'model' but 'epoch'"):
+        TensorflowCheckpoint.from_dict({"epoch": 3}).get_model()
+    with pytest.raises(ConfigError, match="from_model got a int"):
+        TensorflowCheckpoint.from_model(5)
+    with pytest.raises(ConfigError, match="get_model got a int"):
+        checkpoint.get_model(5)
+    with pytest.raises(ConfigError, match="preprocessor"):
+        TensorflowCheckpoint.from_model(make_model(), preprocessor=5)  # type: ignore[arg-type]
+    (tmp_path / "other.txt").write_text("x")
+    with pytest.raises(ConfigError, match=r"neither a SavedModel nor one \.keras"):
+        TensorflowCheckpoint.from_directory(tmp_path).get_model()
+
+
+def test_lists_of_weights_in_dicts_of_the_user(tf_fit: Callable[..., Result], tmp_path: Path) -> None:
+    def train_func() -> None:
+        import tensorflow as tf
+
+        with tf.distribute.MultiWorkerMirroredStrategy().scope():
+            model = tf.keras.Sequential([tf.keras.layers.Dense(3, input_shape=(2,)), tf.keras.layers.Dense(1)])
+        session.report({}, checkpoint=Checkpoint.from_dict({"epoch": 4, "model": model.get_weights()}))
+        back = session.get_checkpoint()
+        session.report({"type": type(back).__name__, "epoch": back.to_dict()["epoch"]})
+
+    result = tf_fit(train_func)
+    assert (result.metrics["type"], result.metrics["epoch"]) == ("TensorflowCheckpoint", 4)
+    assert isinstance(result.checkpoint, TensorflowCheckpoint)
+    data = result.checkpoint.to_dict()
+    assert [weight.shape for weight in data["model"]] == [(2, 3), (3,), (3, 1), (1,)]
+    assert not (Path(result.checkpoint.path or "") / "objects.pkl").exists()
+    assert np.array_equal(result.checkpoint.get_model(make_model).get_weights()[0], data["model"][0])
+
+
+def test_a_process_that_has_the_other_keras_reads_it_too(tmp_path: Path) -> None:
+    TensorflowCheckpoint.from_model(make_model()).to_directory(tmp_path / "c")
+    program = (
+        "import sys, tensorflow as tf; from lockstep.tensorflow import TensorflowCheckpoint\n"
+        "assert tf.keras.__version__.startswith('3')\n"
+        "print(TensorflowCheckpoint.from_directory(sys.argv[1]).get_model().count_params())"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "c")]
+    done = subprocess.run(command, capture_output=True, text=True, env={"TF_CPP_MIN_LOG_LEVEL": "3"})
+    assert done.stdout == "13\n", done.stderr

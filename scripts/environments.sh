@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Environments of frameworks that do not fit into .venv: scripts/environments.sh NAME... makes .venv-NAME, one function
+# below for each. A second run does nothing unless the function, the tools' versions or the place of this clone changed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3.11}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep
+
+install() {
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+}
+
+# The pins of requirements-dev.txt, so that tests have the same tools everywhere.
+pinned() {
+  for package in "$@"; do grep "^$package==" requirements-dev.txt; done
+}
+
+# The last release of Horovod is older than this PyTorch, whose headers need C++17; nothing else has to change.
+# Building takes minutes, so the wheel is kept for all clones, named by what it was built from and how.
+horovod() {
+  local version=0.28.1 torch key wheels work
+  install $(pinned torch numpy)
+  install $(pinned cloudpickle safetensors scikit-learn pytest pytest-timeout) psutil pyyaml packaging setuptools wheel
+  torch=$("$venv/bin/python" -c 'import torch; print(torch.__version__)')
+  key=$({ declare -f horovod; echo "$torch"; "$venv/bin/python" -VV; uname -m; } | sha256sum | cut -c1-16)
+  wheels=$cache/horovod-$version-$key
+  if ! compgen -G "$wheels/*.whl" >/dev/null; then
+    echo "[environments] building Horovod $version for torch $torch; this takes some minutes"
+    work=$(mktemp -d)
+    "$venv/bin/python" -m pip download --quiet --disable-pip-version-check --no-binary :all: --no-deps \
+      --no-build-isolation --dest "$work" "horovod==$version"
+    tar -xf "$work/horovod-$version.tar.gz" -C "$work"
+    sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 17/' \
+      "$work/horovod-$version/CMakeLists.txt" "$work/horovod-$version/horovod/torch/CMakeLists.txt"
+    HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITHOUT_MPI=1 \
+      HOROVOD_WITH_GLOO=1 HOROVOD_CMAKE=$(command -v cmake) CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS=-j$(nproc) \
+      "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+      --wheel-dir "$work/wheels" "$work/horovod-$version"
+    mkdir -p "$cache"
+    rm -rf "$wheels"
+    mv "$work/wheels" "$wheels"
+    rm -rf "$work"
+  fi
+  install --no-deps "$wheels"/*.whl
+}
+
+# tf-keras asks for the package tensorflow, which would put the CUDA build over the CPU build: without its dependencies.
+tf() {
+  install tensorflow-cpu==2.21.0 $(pinned numpy cloudpickle pandas safetensors scikit-learn pytest pytest-timeout)
+  install --no-deps tf-keras==2.21.0
+}
+
+jax() {
+  install "jax[cpu]==0.10.2" $(pinned numpy cloudpickle safetensors pytest pytest-timeout)
+}
+
+for name in "$@"; do
+  venv=.venv-$name
+  stamp=$venv/made-$({ echo "$PWD"; declare -f "$name"; cat requirements-dev.txt; } | sha256sum | cut -c1-16)
+  [ -e "$stamp" ] && continue
+  echo "[environments] making $venv"
+  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+  "$name"
+  echo "$PWD/python" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/lockstep-development.pth"
+  rm -f "$venv"/made-*
+  touch "$stamp"
+done

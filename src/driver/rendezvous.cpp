@@ -1,0 +1,355 @@
+#include "driver/rendezvous.h"
+
+#include <arpa/inet.h>
+#include <lockstep/error.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "base/log.h"
+
+namespace lockstep::driver {
+namespace {
+
+constexpr std::uint64_t kListener = 0;
+constexpr int kBacklog = 1024;
+constexpr int kEventsAtOnce = 64;
+/// Until the system may accept again.
+constexpr Seconds kRest{0.1};
+/// What a key costs beside its bytes.
+constexpr std::size_t kKeyCost = 128;
+/// Gloo's address of one connection: a sockaddr_storage and a number.
+constexpr std::size_t kAddressSize = sizeof(sockaddr_storage) + sizeof(std::uint64_t);
+
+/// What a process that has no part in the job is told; it ends then.
+constexpr const char* kNoMember = "-1,-1,-1,-1,-1,-1";
+
+EngineError refused(const char* what) {
+  return EngineError(std::string("[rendezvous] ") + what + ": " + strerror(errno));
+}
+
+std::optional<int> number_in(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+/// The rank in "rank_12".
+std::optional<int> rank_in(std::string_view key) {
+  constexpr std::string_view kPrefix = "rank_";
+  if (!key.starts_with(kPrefix)) return std::nullopt;
+  return number_in(key.substr(kPrefix.size()));
+}
+
+std::string text_of(const Slot& slot) {
+  std::string text;
+  for (const int number : {slot.rank, slot.size, slot.local_rank, slot.local_size, slot.cross_rank, slot.cross_size})
+    text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+/// The ports in a value that is a row of addresses; none when it is something else.
+std::vector<int> ports_in(const std::string& value) {
+  std::vector<int> ports;
+  if (value.size() % kAddressSize != 0) return ports;
+  for (std::size_t at = 0; at < value.size(); at += kAddressSize) {
+    sockaddr_in address;
+    std::memcpy(&address, value.data() + at, sizeof address);
+    if (address.sin_family == AF_INET || address.sin_family == AF_INET6) ports.push_back(ntohs(address.sin_port));
+  }
+  return ports;
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(RendezvousOptions options) : options_(std::move(options)), slots_(slots_of(options_.hosts)) {
+  if (options_.elastic) members_.emplace(options_.hosts, options_.patience);
+  events_ = sys::Descriptor(::epoll_create1(EPOLL_CLOEXEC));
+  if (!events_) throw refused("epoll_create1");
+}
+
+Rendezvous::~Rendezvous() = default;
+
+void Rendezvous::begin_attempt() {
+  connections_.clear();
+  clear();
+  listening_ = false;
+  listener_ = sys::Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!listener_) throw refused("socket");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  ::inet_pton(AF_INET, kAddress, &address.sin_addr);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(listener_.get(), generic, size) < 0) throw refused("bind");
+  if (::listen(listener_.get(), kBacklog) < 0) throw refused("listen");
+  if (::getsockname(listener_.get(), generic, &size) < 0) throw refused("getsockname");
+  port_ = ntohs(address.sin_port);
+  if (members_) members_->begin();
+  watch_listener(true);
+}
+
+Value Rendezvous::place(int rank) const {
+  const Slot& slot = members_ ? members_->slot(rank) : slots_.at(static_cast<std::size_t>(rank));
+  return {{"address", kAddress},
+          {"port", port_},
+          {"host", slot.host},
+          {"rank", slot.rank},
+          {"size", slot.size},
+          {"local_rank", slot.local_rank},
+          {"local_size", slot.local_size},
+          {"cross_rank", slot.cross_rank},
+          {"cross_size", slot.cross_size}};
+}
+
+// ---------------------------------------------------------------- connections
+
+std::vector<int> Rendezvous::serve(Instant now) {
+  std::array<epoll_event, kEventsAtOnce> ready;
+  const int count = ::epoll_wait(events_.get(), ready.data(), ready.size(), 0);
+  for (int i = 0; i < count; ++i) {
+    const auto id = ready[static_cast<std::size_t>(i)].data.u64;
+    if (id == kListener) {
+      accept(now);
+    } else if (const auto found = connections_.find(id); found != connections_.end()) {
+      found->second.waits == Waits::to_be_sent ? send(found) : handle(found, now);
+    }
+  }
+  close_late(now);
+  if (accept_again_ && now >= *accept_again_) {
+    accept_again_.reset();
+    watch_listener(true);
+  }
+  return members_ ? members_->take_stuck(now) : std::vector<int>{};
+}
+
+std::optional<Instant> Rendezvous::deadline() const {
+  std::optional<Instant> first = members_ ? members_->deadline() : std::nullopt;
+  if (accept_again_ && (!first || *accept_again_ < *first)) first = accept_again_;
+  for (const auto& [id, connection] : connections_) {
+    const bool may_stay = connection.waits == Waits::round || connection.waits == Waits::loss;
+    if (!may_stay && (!first || connection.deadline < *first)) first = connection.deadline;
+  }
+  return first;
+}
+
+void Rendezvous::close_late(Instant now) {
+  for (auto each = connections_.begin(); each != connections_.end();) {
+    const auto late = each++;
+    if (now < late->second.deadline) continue;
+    if (late->second.waits == Waits::to_be_sent)
+      close(late);
+    else if (late->second.waits == Waits::request)
+      reply(late, 408);
+    else if (late->second.waits == Waits::value)
+      reply(late, 404);
+  }
+}
+
+void Rendezvous::watch_listener(bool on) {
+  if (listening_ == on) return;
+  listening_ = on;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kListener;
+  ::epoll_ctl(events_.get(), on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listener_.get(), &event);
+}
+
+void Rendezvous::watch(std::uint64_t id, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  ::epoll_ctl(events_.get(), EPOLL_CTL_MOD, connections_.at(id).socket.get(), &event);
+}
+
+void Rendezvous::accept(Instant now) {
+  for (;;) {
+    // The others wait in the system's queue.
+    if (connections_.size() >= options_.most_connections) return watch_listener(false);
+    sys::Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (!socket) {
+      if (errno == EAGAIN) return;
+      log_warning("[rendezvous] accept: " + std::string(strerror(errno)));  // no descriptor is left, or no memory
+      accept_again_ = now + ticks(kRest);
+      return watch_listener(false);
+    }
+    const auto id = next_id_++;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = id;
+    if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, socket.get(), &event) < 0) continue;
+    Connection connection{std::move(socket), RequestReader(kAddress, options_.request)};
+    connection.deadline = now + ticks(options_.request_timeout);
+    handle(connections_.emplace(id, std::move(connection)).first, now);  // most requests are there already
+  }
+}
+
+void Rendezvous::handle(Connections::iterator connection, Instant now) {
+  std::array<char, 16 << 10> chunk;
+  for (;;) {
+    const ssize_t size = ::recv(connection->second.socket.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return;
+    if (size <= 0) return close(connection);
+    if (connection->second.waits != Waits::request) return close(connection);  // who is held has nothing to say
+    const int status = connection->second.reader.feed({chunk.data(), static_cast<std::size_t>(size)});
+    if (status == 200) return answer_request(connection, now);
+    if (status != 0) return reply(connection, status);
+  }
+}
+
+void Rendezvous::close(Connections::iterator connection) {
+  if (connection->second.waits == Waits::round) members_->withdraw(connection->second.member);
+  connections_.erase(connection);
+  if (!accept_again_) watch_listener(true);
+}
+
+void Rendezvous::reply(Connections::iterator connection, int status, std::string_view body) {
+  connection->second.out = response_text(status, body);
+  connection->second.waits = Waits::to_be_sent;
+  send(connection);
+}
+
+void Rendezvous::send(Connections::iterator connection) {
+  std::string& out = connection->second.out;
+  while (!out.empty()) {
+    const ssize_t size = ::send(connection->second.socket.get(), out.data(), out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return watch(connection->first, EPOLLOUT);
+    if (size < 0) break;
+    out.erase(0, static_cast<std::size_t>(size));
+  }
+  close(connection);
+}
+
+// ---------------------------------------------------------------- requests
+
+void Rendezvous::answer_request(Connections::iterator connection, Instant now) {
+  const StoreRequest& request = connection->second.reader.request();
+  if (members_ && (members_->in_round() || request.scope == "rank_and_size" || request.scope == "losses" ||
+                   request.scope == "worker_addresses"))
+    return answer_elastic(connection, now);
+  if (request.method == "PUT") {
+    const bool stored = put(request);
+    if (stored) give(request);
+    return reply(connection, stored ? 200 : 507);
+  }
+  if (request.method == "GET") {
+    const auto found = values_.find({request.scope, request.key});
+    if (found != values_.end()) return reply(connection, 200, found->second);
+    if (!number_in(request.key)) return reply(connection, 404);
+    connection->second.waits = Waits::value;
+    connection->second.deadline = now + ticks(options_.value_timeout);
+    return;
+  }
+  remove(request.scope, request.key);
+  remove(request.scope, "rank_" + request.key);
+  reply(connection, 200);
+}
+
+/// To those who wait for it.
+void Rendezvous::give(const StoreRequest& put) {
+  for (auto each = connections_.begin(); each != connections_.end();) {
+    const auto waiting = each++;
+    const StoreRequest& wanted = waiting->second.reader.request();
+    if (waiting->second.waits == Waits::value && wanted.scope == put.scope && wanted.key == put.key)
+      reply(waiting, 200, put.body);
+  }
+}
+
+void Rendezvous::answer_elastic(Connections::iterator connection, Instant now) {
+  const auto& [method, scope, key, body] = connection->second.reader.request();
+  std::optional<int> asks;
+  if (method == "GET" && scope == "rank_and_size") asks = members_->called(key);
+  if (method == "PUT" && scope == "global")
+    if (const auto rank = rank_in(key)) asks = members_->newcomer(*rank);
+  if (asks) {
+    members_->ask(*asks, now);
+    hold(connection, Waits::round, *asks);
+    return end_round_when_complete();
+  }
+  if (method == "GET" && scope == "rank_and_size") return reply(connection, 200, kNoMember);
+  if (method == "GET" && scope == "losses") return hold(connection, Waits::loss, number_in(key).value_or(-1));
+  reply(connection, method == "GET" ? 404 : 200);
+}
+
+/// Who asks twice has given up the first time.
+void Rendezvous::hold(Connections::iterator connection, Waits what, int member) {
+  for (auto each = connections_.begin(); each != connections_.end();) {
+    const auto before = each++;
+    const Connection& other = before->second;
+    if (before != connection && other.waits == what && other.member == member) connections_.erase(before);
+  }
+  connection->second.waits = what;
+  connection->second.member = member;
+}
+
+void Rendezvous::end_round_when_complete() {
+  if (!members_->all_ask()) return;
+  clear();
+  std::vector<std::uint64_t> held;
+  for (const auto& [id, connection] : connections_)
+    if (connection.waits == Waits::round) held.push_back(id);
+  members_->end_round();
+  const auto joins = [&](std::uint64_t id) { return connections_.at(id).reader.request().method == "PUT"; };
+  for (const auto id : held)
+    if (joins(id)) put(connections_.at(id).reader.request());
+  for (const auto id : held) {
+    const std::string slot = joins(id) ? "" : text_of(members_->slot(connections_.at(id).member));
+    reply(connections_.find(id), 200, slot);
+  }
+}
+
+bool Rendezvous::lose(int rank) {
+  if (!members_) return true;
+  const bool can_go_on = members_->lose(rank);
+  std::string ports;
+  for (const int port : ports_) ports += (ports.empty() ? "" : ",") + std::to_string(port);
+  clear();
+  for (auto each = connections_.begin(); each != connections_.end();) {
+    const auto held = each++;
+    const auto& [socket, reader, waits, deadline, member, out] = held->second;
+    if (waits == Waits::round && member == rank)
+      connections_.erase(held);  // the dead one's own
+    else if (waits == Waits::loss)
+      reply(held, 200, ports);
+  }
+  return can_go_on;
+}
+
+// ---------------------------------------------------------------- the store
+
+bool Rendezvous::put(const StoreRequest& request) {
+  const auto found = values_.find({request.scope, request.key});
+  const std::size_t name = request.scope.size() + request.key.size() + kKeyCost;
+  const std::size_t before = found == values_.end() ? 0 : name + found->second.size();
+  const std::size_t size = name + request.body.size();
+  if (bytes_ - before + size > options_.most_bytes) return false;
+  bytes_ += size - before;
+  for (const int port : ports_in(request.body)) ports_.insert(port);
+  values_.insert_or_assign({request.scope, request.key}, request.body);
+  return true;
+}
+
+void Rendezvous::remove(const std::string& scope, const std::string& key) {
+  const auto found = values_.find({scope, key});
+  if (found == values_.end()) return;
+  bytes_ -= scope.size() + key.size() + kKeyCost + found->second.size();
+  values_.erase(found);
+}
+
+void Rendezvous::clear() {
+  values_.clear();
+  bytes_ = 0;
+  ports_.clear();
+}
+
+}  // namespace lockstep::driver

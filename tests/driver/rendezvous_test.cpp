@@ -1,0 +1,520 @@
+#include "driver/rendezvous.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <lockstep/error.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <random>
+
+namespace lockstep::driver {
+namespace {
+
+/// A client that speaks when it is told to. The server has no thread, so all happens in this one, in order.
+class Client {
+ public:
+  explicit Client(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    ::inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    connected_ = ::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  }
+
+  bool connected() const { return connected_; }
+  void say(std::string_view text) {
+    ASSERT_EQ(::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  }
+  /// Whatever it takes of it.
+  void try_to_say(std::string_view text) {
+    (void)!::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  void hang_up() { socket_.reset(); }
+
+  /// What has come so far; `closed` when the server has closed.
+  std::string heard() {
+    char chunk[65536];
+    for (;;) {
+      const ssize_t size = ::recv(socket_.get(), chunk, sizeof chunk, MSG_DONTWAIT);
+      if (size > 0) {
+        heard_.append(chunk, static_cast<std::size_t>(size));
+        continue;
+      }
+      closed = closed || size == 0 || errno == ECONNRESET;
+      return heard_;
+    }
+  }
+
+  bool closed = false;
+
+ private:
+  sys::Descriptor socket_;
+  bool connected_ = false;
+  std::string heard_;
+};
+
+std::string request(const std::string& method, const std::string& path, const std::string& body = "") {
+  return method + " " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: " + std::to_string(body.size()) +
+         "\r\n\r\n" + body;
+}
+
+class RendezvousTest : public testing::Test {
+ protected:
+  void open(int ranks, bool elastic = false) {
+    RendezvousOptions options;
+    options.hosts.assign(static_cast<std::size_t>(ranks), "a");
+    options.elastic = elastic;
+    open(std::move(options));
+  }
+  void open(RendezvousOptions options) {
+    server.emplace(std::move(options));
+    server->begin_attempt();
+  }
+
+  /// Lets the server do all that it can.
+  void serve() {
+    pollfd item{server->fd(), POLLIN, 0};
+    while (::poll(&item, 1, 0) > 0)
+      for (const int rank : server->serve(time)) stuck.push_back(rank);
+    for (const int rank : server->serve(time)) stuck.push_back(rank);
+  }
+
+  /// A whole exchange.
+  std::string ask(const std::string& text) {
+    Client client(server->port());
+    client.say(text);
+    serve();
+    const std::string answer = client.heard();
+    EXPECT_TRUE(client.closed);
+    return answer;
+  }
+  int put(const std::string& path, const std::string& body = "") { return status(ask(request("PUT", path, body))); }
+  std::string get(const std::string& path) {
+    const std::string answer = ask(request("GET", path));
+    return status(answer) == 200 ? body(answer) : std::to_string(status(answer));
+  }
+
+  /// Whether the value is there; others wait for it.
+  bool has(const std::string& path) {
+    Client client(server->port());
+    client.say(request("GET", path));
+    serve();
+    return !client.heard().empty();
+  }
+
+  static int status(const std::string& answer) { return answer.empty() ? 0 : std::stoi(answer.substr(9, 3)); }
+  static std::string body(const std::string& answer) { return answer.substr(answer.find("\r\n\r\n") + 4); }
+
+  /// One who asks and is held.
+  Client held(const std::string& text) {
+    Client client(server->port());
+    client.say(text);
+    serve();
+    EXPECT_EQ(client.heard(), "");
+    EXPECT_FALSE(client.closed);
+    return client;
+  }
+  /// The first thing that a new worker says.
+  Client joins(int rank) { return held(request("PUT", "/global/rank_" + std::to_string(rank), "a name")); }
+  /// Takes all through their first round.
+  void join_all(int ranks) {
+    std::vector<Client> clients;
+    for (int rank = 0; rank < ranks; ++rank) {
+      clients.emplace_back(server->port());
+      clients.back().say(request("PUT", "/global/rank_" + std::to_string(rank), "a name"));
+    }
+    serve();
+    for (Client& client : clients) EXPECT_EQ(status(client.heard()), 200);
+  }
+
+  std::optional<Rendezvous> server;
+  Instant time = Instant{} + 1000s;
+  std::vector<int> stuck;
+};
+
+TEST_F(RendezvousTest, PutGetDelete) {
+  open(2);
+  EXPECT_EQ(get("/global/key"), "404");
+  EXPECT_EQ(put("/global/0", std::string("\0\1\2", 3)), 200);
+  EXPECT_EQ(put("/global/rank_0", "host"), 200);
+  EXPECT_EQ(get("/global/0"), std::string("\0\1\2", 3));
+  EXPECT_EQ(get("/local_a/rank_0"), "404") << "another scope";
+  EXPECT_EQ(put("/global/0", "other"), 200);
+  EXPECT_EQ(get("/global/0"), "other");
+  EXPECT_EQ(status(ask(request("DELETE", "/global/0"))), 200);
+  EXPECT_FALSE(has("/global/0"));
+  EXPECT_EQ(get("/global/rank_0"), "404") << "what belongs to it";
+  EXPECT_EQ(status(ask(request("DELETE", "/global/0"))), 200) << "twice does no harm";
+}
+
+TEST_F(RendezvousTest, EmptyAndLargeValues) {
+  open(1);
+  EXPECT_EQ(put("/cross_0/0"), 200);
+  EXPECT_EQ(get("/cross_0/0"), "");
+  const std::string large(900'000, 'x');
+  Client writer(server->port());
+  std::string text = request("PUT", "/s/k", large);
+  while (!text.empty()) {
+    const std::string part = text.substr(0, 50'000);
+    writer.say(part);
+    text.erase(0, part.size());
+    serve();
+  }
+  EXPECT_EQ(status(writer.heard()), 200);
+  Client reader(server->port());
+  reader.say(request("GET", "/s/k"));
+  while (!reader.closed) {
+    serve();
+    reader.heard();
+  }
+  EXPECT_EQ(body(reader.heard()), large);
+}
+
+TEST_F(RendezvousTest, SaysWhereARankBelongs) {
+  RendezvousOptions options;
+  options.hosts = {"a", "a", "b"};
+  open(std::move(options));
+  const Value place = server->place(2);
+  EXPECT_EQ(place["address"], "127.0.0.1");
+  EXPECT_EQ(place["port"], server->port());
+  EXPECT_EQ(place["host"], "b");
+  EXPECT_EQ(place["rank"], 2);
+  EXPECT_EQ(place["size"], 3);
+  EXPECT_EQ(place["local_rank"], 0);
+  EXPECT_EQ(place["cross_rank"], 1);
+  EXPECT_EQ(place["cross_size"], 2);
+}
+
+TEST_F(RendezvousTest, AnAttemptServesNothingOfTheOneBefore) {
+  open(2);
+  put("/global/0", "old");
+  const int old_port = server->port();
+  Client waiting(old_port);
+  waiting.say("PUT /global/1 HTTP/1.1\r\n");
+  Client unheard(old_port);
+  unheard.say(request("PUT", "/global/1", "old"));
+  serve();
+  Client in_the_queue(old_port);
+  in_the_queue.say(request("PUT", "/global/1", "old"));
+  server->begin_attempt();
+  EXPECT_NE(server->port(), old_port);
+  serve();
+  waiting.heard();
+  EXPECT_TRUE(waiting.closed);
+  in_the_queue.heard();
+  EXPECT_TRUE(in_the_queue.closed);
+  EXPECT_FALSE(Client(old_port).connected());
+  EXPECT_FALSE(has("/global/0"));
+  EXPECT_FALSE(has("/global/1"));
+}
+
+TEST_F(RendezvousTest, AddressesAreWaitedForAWhile) {
+  open(2);
+  Client early = held(request("GET", "/global/1"));
+  Client other = held(request("GET", "/local_a/1"));
+  EXPECT_EQ(server->deadline(), time + 500ms);
+  put("/global/1", "address");
+  EXPECT_EQ(body(early.heard()), "address");
+  time += 500ms;
+  serve();
+  EXPECT_EQ(status(other.heard()), 404);
+  EXPECT_TRUE(other.closed);
+}
+
+TEST_F(RendezvousTest, TwoRunsKnowNothingOfEachOther) {
+  open(1);
+  put("/global/rank_0", "mine");
+  RendezvousOptions options;
+  options.hosts = {"a"};
+  Rendezvous other(std::move(options));
+  other.begin_attempt();
+  Client client(other.port());
+  client.say(request("GET", "/global/rank_0"));
+  for (int i = 0; i < 3; ++i) other.serve(time);
+  EXPECT_EQ(status(client.heard()), 404);
+}
+
+TEST_F(RendezvousTest, ClosedWithItsRun) {
+  open(1);
+  const int port = server->port();
+  server.reset();
+  EXPECT_FALSE(Client(port).connected());
+}
+
+// ---------------------------------------------------------------- those who mean no good
+
+TEST_F(RendezvousTest, BadRequestsAreAnswered) {
+  open(1);
+  EXPECT_EQ(status(ask("nonsense\r\n\r\n")), 400);
+  EXPECT_EQ(status(ask("GET /one HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")), 400);
+  EXPECT_EQ(status(ask("GET /../etc HTTP/1.1\r\nHost: evil\r\n\r\n")), 400);
+  EXPECT_EQ(status(ask(request("PATCH", "/a/b"))), 405);
+  EXPECT_EQ(status(ask("GET /a/b HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + std::string(10'000, 'x'))), 431);
+  EXPECT_EQ(status(ask("PUT /a/b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10000000\r\n\r\n")), 413);
+  EXPECT_EQ(get("/rank_and_size/a:0"), "404") << "no elastic job";
+}
+
+TEST_F(RendezvousTest, ASlowClientIsSentAway) {
+  open(1);
+  Client slow(server->port());
+  slow.say("PUT /a/b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\nhal");
+  serve();
+  EXPECT_EQ(server->deadline(), time + 5s);
+  time += 4s;
+  slow.say("f");
+  serve();
+  EXPECT_FALSE(slow.closed);
+  time += 1s;
+  serve();
+  EXPECT_EQ(status(slow.heard()), 408);
+  EXPECT_TRUE(slow.closed);
+  EXPECT_EQ(server->deadline(), std::nullopt);
+  EXPECT_EQ(get("/a/b"), "404");
+}
+
+TEST_F(RendezvousTest, OneThatDoesNotTakeItsAnswerIsSentAway) {
+  open(1);
+  const std::string large(1 << 20, 'x');
+  for (int i = 0; i < 8; ++i) {
+    Client writer(server->port());
+    std::string text = request("PUT", "/s/" + std::to_string(i), large.substr(500'000));
+    for (; !text.empty(); text.erase(0, 40'000)) {
+      writer.say(text.substr(0, 40'000));
+      serve();
+    }
+  }
+  std::vector<Client> deaf;
+  for (int i = 0; i < 8; ++i) {
+    deaf.emplace_back(server->port());
+    deaf.back().say(request("GET", "/s/" + std::to_string(i)));
+  }
+  serve();
+  time += 5s;
+  serve();
+  EXPECT_EQ(server->deadline(), std::nullopt) << "nobody is left";
+}
+
+TEST_F(RendezvousTest, TheStoreIsBounded) {
+  RendezvousOptions options;
+  options.hosts = {"a"};
+  options.most_bytes = 1000;
+  open(std::move(options));
+  EXPECT_EQ(put("/s/1", std::string(500, 'x')), 200);
+  EXPECT_EQ(put("/s/2", std::string(500, 'x')), 507);
+  EXPECT_EQ(put("/s/1", std::string(600, 'y')), 200) << "in place of the first";
+  int keys = 0;
+  while (put("/t/" + std::to_string(keys)) == 200) ASSERT_LT(++keys, 10) << "keys are not free";
+  ask(request("DELETE", "/s/1"));
+  EXPECT_EQ(put("/s/2", std::string(500, 'x')), 200);
+}
+
+TEST_F(RendezvousTest, ManyConnectionsWaitTheirTurn) {
+  RendezvousOptions options;
+  options.hosts = {"a"};
+  options.most_connections = 4;
+  open(std::move(options));
+  std::vector<Client> silent;
+  for (int i = 0; i < 4; ++i) silent.emplace_back(server->port());
+  serve();
+  Client honest(server->port());
+  honest.say(request("GET", "/a/b"));
+  serve();
+  EXPECT_EQ(honest.heard(), "");
+  silent.front().hang_up();
+  serve();
+  EXPECT_EQ(status(honest.heard()), 404);
+  Client next(server->port());
+  next.say(request("GET", "/a/b"));
+  serve();
+  EXPECT_EQ(status(next.heard()), 404);
+}
+
+/// Pieces of requests in any order, from clients that come and go: every client is answered or closed in the end, what
+/// is stored is what somebody put whole, and an honest client is served all the while.
+TEST_F(RendezvousTest, SurvivesWhateverComes) {
+  for (const bool elastic : {false, true}) {
+    open(2, elastic);
+    if (elastic) join_all(2);
+    std::mt19937 random(elastic ? 1 : 2);
+    const std::vector<std::string> pieces = {"GET ",
+                                             "PUT ",
+                                             "DELETE ",
+                                             "/global/rank_0",
+                                             "/rank_and_size/a:0",
+                                             "/losses/1",
+                                             "/losses/x",
+                                             "/global/0",
+                                             "/",
+                                             " HTTP/1.1",
+                                             "\r\n",
+                                             "\r\n\r\n",
+                                             "Host: 127.0.0.1\r\n",
+                                             "Content-Length: 3\r\n",
+                                             "Content-Length: 9999999\r\n",
+                                             "abc",
+                                             std::string(300, '\xff'),
+                                             std::string("\0", 1),
+                                             request("GET", "/global/0"),
+                                             request("PUT", "/a/b", "c")};
+    std::vector<Client> clients;
+    for (int round = 0; round < 3000; ++round) {
+      const auto choice = random() % 10;
+      if (clients.size() < 40 && choice < 3) clients.emplace_back(server->port());
+      if (clients.empty()) continue;
+      const auto at = random() % clients.size();
+      if (choice < 8)
+        clients[at].try_to_say(pieces[random() % pieces.size()]);
+      else
+        clients.erase(clients.begin() + static_cast<std::ptrdiff_t>(at));
+      serve();
+      if (round % 100 == 0 && !elastic) {
+        ASSERT_EQ(put("/honest/key", "value"), 200);
+        ASSERT_EQ(get("/honest/key"), "value");
+      }
+    }
+    time += 5s;
+    serve();
+    time += 5s;
+    serve();
+    if (!elastic)
+      for (Client& client : clients) {
+        client.heard();
+        EXPECT_TRUE(client.closed);
+      }
+    clients.clear();
+    serve();
+    EXPECT_EQ(server->deadline(), std::nullopt);
+  }
+}
+
+// ---------------------------------------------------------------- elastic jobs
+
+TEST_F(RendezvousTest, NewWorkersWaitForEachOther) {
+  open(3, true);
+  Client first = joins(1), second = joins(0);
+  EXPECT_EQ(get("/global/rank_0"), "404");
+  Client third(server->port());
+  third.say(request("PUT", "/global/rank_2", "a name"));
+  serve();
+  for (Client* client : {&first, &second, &third}) {
+    EXPECT_EQ(status(client->heard()), 200);
+    EXPECT_TRUE(client->closed);
+  }
+  EXPECT_EQ(get("/global/rank_0"), "a name");
+  EXPECT_EQ(put("/global/0", "address"), 200) << "from here on it is a store as any";
+  EXPECT_EQ(get("/global/0"), "address");
+}
+
+TEST_F(RendezvousTest, SurvivorsAreHeldUntilTheNewWorkerIsThere) {
+  open(3, true);
+  join_all(3);
+  put("/global/1", "of the dead");
+  EXPECT_TRUE(server->lose(1));
+  EXPECT_EQ(get("/global/1"), "404") << "nobody waits for those who died";
+  Client zero = held(request("GET", "/rank_and_size/a:0"));
+  Client two = held(request("GET", "/rank_and_size/a:2"));
+  EXPECT_EQ(put("/global/2", "late"), 200) << "of the round that broke";
+  Client one(server->port());
+  one.say(request("PUT", "/global/rank_1", "new"));
+  serve();
+  EXPECT_EQ(status(one.heard()), 200);
+  EXPECT_EQ(body(zero.heard()), "0,3,0,3,0,1");
+  EXPECT_EQ(body(two.heard()), "2,3,2,3,0,1");
+  EXPECT_FALSE(has("/global/2"));
+  EXPECT_EQ(get("/global/rank_1"), "new");
+}
+
+TEST_F(RendezvousTest, AnHeirOfRankZeroIsToldSo) {
+  open(2, true);
+  join_all(2);
+  EXPECT_TRUE(server->lose(0));
+  EXPECT_EQ(server->place(0)["rank"], 1);
+  EXPECT_EQ(server->place(0)["local_rank"], 1);
+  Client heir = held(request("GET", "/rank_and_size/a:1"));
+  Client fresh(server->port());
+  fresh.say(request("PUT", "/global/rank_1", "new"));
+  serve();
+  EXPECT_EQ(body(heir.heard()), "0,2,0,2,0,1");
+  EXPECT_EQ(status(fresh.heard()), 200);
+}
+
+TEST_F(RendezvousTest, StuckRanksAreNamedAndTheRoundGoesOnWithTheirSuccessors) {
+  open(4, true);
+  join_all(4);
+  server->lose(1);
+  Client zero = held(request("GET", "/rank_and_size/a:0"));
+  Client two = held(request("GET", "/rank_and_size/a:2"));
+  Client one = joins(1);
+  EXPECT_EQ(server->deadline(), time + 2s);
+  time += 2s;
+  serve();
+  EXPECT_EQ(stuck, std::vector<int>{3});
+  server->lose(3);
+  Client three(server->port());
+  three.say(request("PUT", "/global/rank_3", "new"));
+  serve();
+  EXPECT_EQ(body(zero.heard()), "0,4,0,4,0,1");
+  EXPECT_EQ(body(two.heard()), "2,4,2,4,0,1");
+  EXPECT_EQ(status(one.heard()), 200);
+  EXPECT_EQ(status(three.heard()), 200);
+}
+
+TEST_F(RendezvousTest, OneThatDiesWhileItIsHeldIsNotCounted) {
+  open(2, true);
+  join_all(2);
+  server->lose(1);
+  Client early = joins(1);
+  early.hang_up();
+  serve();
+  server->lose(1);
+  Client zero = held(request("GET", "/rank_and_size/a:0"));
+  Client again(server->port());
+  again.say(request("PUT", "/global/rank_1", "new"));
+  serve();
+  EXPECT_EQ(body(zero.heard()), "0,2,0,2,0,1");
+  EXPECT_EQ(status(again.heard()), 200);
+}
+
+TEST_F(RendezvousTest, LossesAreToldWithThePortsOfWhatBroke) {
+  open(2, true);
+  join_all(2);
+  std::string addresses;
+  for (const std::uint16_t port : {1234, 5678}) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    std::string each(sizeof(sockaddr_storage) + 8, '\0');
+    std::memcpy(each.data(), &address, sizeof address);
+    addresses += each;
+  }
+  put("/global/0", addresses);
+  put("/global/other", "no addresses");
+  ask(request("DELETE", "/global/0"));
+  Client listener = held(request("GET", "/losses/0"));
+  time += 3600s;
+  serve();
+  EXPECT_FALSE(listener.closed) << "it may take days";
+  server->lose(1);
+  EXPECT_EQ(body(listener.heard()), "1234,5678");
+  Client next = held(request("GET", "/losses/0"));
+  server->lose(1);
+  EXPECT_EQ(body(next.heard()), "") << "what broke has been told";
+}
+
+TEST_F(RendezvousTest, AStrangerIsToldThatItHasNoPart) {
+  open(2, true);
+  join_all(2);
+  EXPECT_EQ(get("/rank_and_size/b:0"), "-1,-1,-1,-1,-1,-1");
+  EXPECT_EQ(get("/rank_and_size/a:7"), "-1,-1,-1,-1,-1,-1");
+}
+
+TEST_F(RendezvousTest, AddressesOfWorkersAreAccepted) {
+  open(2, true);
+  EXPECT_EQ(put("/worker_addresses/a:0", "xyz"), 200);
+}
+
+}  // namespace
+}  // namespace lockstep::driver
