@@ -18,6 +18,7 @@
 namespace lockstep::collective {
 namespace {
 
+// NOLINTNEXTLINE(misc-definitions-in-headers): one for each instruction set is the point
 constexpr std::size_t kBlock = 512;  ///< elements whose accumulators stay in the first-level cache
 
 struct BFloat16 {
@@ -142,9 +143,9 @@ A combine(A a, A b) {
     else
       return a * b;
   } else if constexpr (Op == ReduceOp::min) {
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
   } else if constexpr (Op == ReduceOp::max) {
-    return (a > b) | (a != a) ? a : b;
+    return ((a > b) | (a != a)) ? a : b;
   } else if constexpr (Op == ReduceOp::bit_and) {
     return static_cast<A>(a & b);
   } else if constexpr (Op == ReduceOp::bit_or) {
@@ -179,7 +180,11 @@ void reduce_few(T* out, const void* const* in, std::size_t count) {
   const T* b = static_cast<const T*>(in[1]);
   const T* c = static_cast<const T*>(in[Ranks > 2 ? 2 : 0]);
   const T* d = static_cast<const T*>(in[Ranks > 3 ? 3 : 0]);
+#ifdef __clang__
+#pragma clang loop vectorize(assume_safety)
+#else
 #pragma GCC ivdep
+#endif
   for (std::size_t i = 0; i < count; ++i) {
     Acc sum = combine<Acc, Op>(E::load(a[i]), E::load(b[i]));
     if constexpr (Ranks > 2) sum = combine<Acc, Op>(sum, E::load(c[i]));
@@ -253,6 +258,7 @@ Kernel kernel_of(ReduceOp op) {
 }
 
 /// Null: there is no such operation on such elements.
+// NOLINTNEXTLINE(misc-definitions-in-headers): one for each instruction set is the point
 Kernel find_kernel(DType dtype, ReduceOp op) {
   switch (dtype) {
     case DType::float32:
