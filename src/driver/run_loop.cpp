@@ -240,6 +240,7 @@ class RunLoop {
                                {rendezvous_ ? rendezvous_->fd() : -1, POLLIN, 0}}};
     if (poll(fds.data(), fds.size(), timeout) < 0 && errno != EINTR)
       throw EngineError("[driver] poll: " + std::string(strerror(errno)));
+    listened_at_ = now();
     if (fds[1].revents != 0) take_signals();
     if (fds[0].revents != 0) receive();
     const Instant time = now();
@@ -250,14 +251,16 @@ class RunLoop {
       save_due_.reset();
       guarded([&] { save_record(); });
     }
+    note_absence();
     if (const auto due = next_deadline(state_); due && time >= *due && (is_drained() || time >= *due + kLongestBacklog))
       events_.push_back(Tick{});
-    listening_since_ = now();
   }
 
   /// A driver that was busy, in a callback perhaps, has not heard the workers: that time is no silence of theirs.
   void note_absence() {
-    const Seconds away(listening_since_ == Instant{} ? 0 : Seconds(now() - listening_since_).count());
+    const Instant time = now();
+    const Seconds away(listened_at_ == Instant{} ? 0 : Seconds(time - listened_at_).count());
+    listened_at_ = time;
     if (away > kShortAbsence) handle(WasAway{away});
   }
 
@@ -609,7 +612,7 @@ class RunLoop {
   std::optional<EndRun> end_;
   std::optional<Instant> save_due_;
   Instant started_{};
-  Instant listening_since_{};  ///< when the driver last waited for events
+  Instant listened_at_{};  ///< until when the workers' silence is their own
   std::string node_;
   std::vector<Bytes> values_;  ///< by rank: what the attempt's functions returned
   double time_before_ = 0;
