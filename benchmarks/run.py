@@ -1,8 +1,8 @@
 """Measures Lockstep against its figures, and against peers where they are installed.
 
     make bench                                   # all of it, some minutes
-    .venv/bin/python benchmarks/run.py report    # some of it: start report checkpoint recovery idle torch tensorflow
-                                                 # horovod
+    .venv/bin/python benchmarks/run.py report    # some of it: start report checkpoint recovery idle collective torch
+                                                 # tensorflow horovod
 
 Prints a table and writes benchmarks/results/<date>.json. Times are medians; run it on a quiet machine.
 """
@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import checkpoint
+import collective
 import horovod_gloo
 import idle
 import peers
@@ -34,6 +35,7 @@ PARTS = {
     "checkpoint": checkpoint.measure,
     "recovery": recovery.measure,
     "idle": idle.measure,
+    "collective": collective.measure,
     "torch": torch_ddp.measure,
     "tensorflow": tensorflow_keras.measure,
     "horovod": horovod_gloo.measure,
