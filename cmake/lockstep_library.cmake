@@ -1,15 +1,17 @@
-# lockstep_library(<folder> SOURCES <file>... [DEPENDS <folder>...])
+# lockstep_library(<folder> SOURCES <file>... [DEPENDS <folder>...] [NOT_INSTALLED])
 #
 # The static library lockstep_<folder> (also Lockstep::<folder>) of src/<folder>. DEPENDS names the folders whose headers
-# it includes; headers are written "folder/name.h" and <lockstep/name.h>.
+# it includes; headers are written "folder/name.h" and <lockstep/name.h>. NOT_INSTALLED: no part of the C++ package.
 function(lockstep_library folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NOT_INSTALLED" "" "SOURCES;DEPENDS")
   lockstep_check_arguments("lockstep_library(${folder})" "${arg_UNPARSED_ARGUMENTS}" "${arg_SOURCES}")
 
   set(target lockstep_${folder})
   add_library(${target} STATIC ${arg_SOURCES})
   add_library(Lockstep::${folder} ALIAS ${target})
-  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LIBRARIES ${target})
+  if(NOT arg_NOT_INSTALLED)
+    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LIBRARIES ${target})
+  endif()
   target_include_directories(
     ${target} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>" "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>")
   target_link_libraries(${target} PUBLIC lockstep_third_party PRIVATE "$<BUILD_INTERFACE:lockstep_warnings>")

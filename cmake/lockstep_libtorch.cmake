@@ -6,7 +6,10 @@
 # Sets <variable> to the folder that holds LibTorch's include/ and lib/, or to something false. In this order:
 # - LOCKSTEP_LIBTORCH, such a folder
 # - Torch_DIR or CMAKE_PREFIX_PATH, as for find_package(Torch): an unpacked LibTorch archive
-# - the torch package beside an installed Lockstep, and that of Python_EXECUTABLE or of the python3 in the PATH
+# - the torch package beside an installed Lockstep, and that of Python_EXECUTABLE or of the python3 in the PATH (when a
+#   wheel is built in isolation, the one of the environment around it)
+#
+# <variable>_VERSION is its version, as in 2.13.0.
 function(lockstep_find_libtorch variable)
   set(candidates "${LOCKSTEP_LIBTORCH}")
   foreach(place IN ITEMS "${Torch_DIR}/../../.." ${CMAKE_PREFIX_PATH} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../torch")
@@ -21,7 +24,8 @@ function(lockstep_find_libtorch variable)
   if(interpreter)
     execute_process(
       COMMAND "${interpreter}" -c
-              "from importlib.util import find_spec; print(find_spec('torch').submodule_search_locations[0])"
+              "import sysconfig; from importlib.util import find_spec as find; torch = find('torch'); \
+print(torch.submodule_search_locations[0] if torch else sysconfig.get_path('platlib') + '/torch')"
       OUTPUT_VARIABLE in_python OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     list(APPEND candidates "${in_python}")
   endif()
@@ -30,7 +34,15 @@ function(lockstep_find_libtorch variable)
     if(candidate AND EXISTS "${candidate}/include/torch/csrc/api/include/torch/torch.h"
        AND EXISTS "${candidate}/lib/libtorch_cpu.so")
       get_filename_component(root "${candidate}" REALPATH)
+      set(version_header "${root}/include/torch/headeronly/version.h")
+      set(version "")
+      if(EXISTS "${version_header}")
+        file(STRINGS "${version_header}" lines REGEX "^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]+")
+        string(REGEX MATCHALL "[0-9]+" numbers "${lines}")
+        list(JOIN numbers "." version)
+      endif()
       set(${variable} "${root}" PARENT_SCOPE)
+      set(${variable}_VERSION "${version}" PARENT_SCOPE)
       return()
     endif()
   endforeach()
@@ -48,6 +60,9 @@ function(lockstep_add_libtorch target root)
   target_compile_features(${target} INTERFACE cxx_std_20)
   target_link_libraries(${target} INTERFACE "${LOCKSTEP_LIBTORCH_torch_cpu}" "${LOCKSTEP_LIBTORCH_c10}")
   # libtorch.so only names the others: those with CUDA where the build has it, which nothing refers to by symbol.
-  target_link_options(${target} INTERFACE "-Wl,-rpath,${root}/lib" "-Wl,-rpath-link,${root}/lib"
-                      "-Wl,--allow-shlib-undefined" "-Wl,--no-as-needed,${LOCKSTEP_LIBTORCH_torch},--as-needed")
+  target_link_options(${target} INTERFACE "-Wl,-rpath-link,${root}/lib" "-Wl,--allow-shlib-undefined"
+                      "-Wl,--no-as-needed,${LOCKSTEP_LIBTORCH_torch},--as-needed")
+  if(NOT SKBUILD) # a wheel is used with the torch beside it
+    target_link_options(${target} INTERFACE "-Wl,-rpath,${root}/lib")
+  endif()
 endfunction()

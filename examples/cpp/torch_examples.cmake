@@ -1,5 +1,4 @@
 # The examples with LibTorch; included by CMakeLists.txt where LibTorch is.
-include(lockstep_torch_program)
 
 set(digits_csv "${CMAKE_CURRENT_BINARY_DIR}/digits.csv")
 add_custom_command(
@@ -13,7 +12,7 @@ lockstep_executable(example_torch_digits SOURCES "${CMAKE_CURRENT_LIST_DIR}/torc
 target_compile_definitions(example_torch_digits PRIVATE "DIGITS_CSV=\"${digits_csv}\"")
 
 foreach(name minimal digits)
-  lockstep_torch_program(example_torch_${name})
+  lockstep_link(example_torch_${name} lockstep_torch)
   add_dependencies(example_torch_${name} lockstep-agent)
   if(LOCKSTEP_BUILD_TESTS)
     add_test(NAME example_torch_${name} COMMAND example_torch_${name})

@@ -50,7 +50,7 @@ void throw_left(Region& region, int me, const std::vector<int>& ranks, const Occ
 
 void throw_silent(Region& region, int me, const std::vector<int>& ranks, const Occasion& occasion) {
   region.set_fault({FaultKind::timed_out, ranks.empty() ? me : ranks.front(), me});
-  throw TimeoutError(opening(me, occasion) + "nothing from " + named(region, ranks) + " for " +
+  throw TimeoutError(opening(me, occasion) + "timed out: nothing from " + named(region, ranks) + " for " +
                      human_duration(Seconds(occasion.timeout).count()) +
                      "; see what keeps it busy, or give the group a longer timeout");
 }

@@ -261,7 +261,7 @@ void Mailbox::pull(int peer, Finished& finished) {
     if (incoming.request)
       finished.push_back(std::move(incoming.request));
     else if (!incoming.lost)
-      kept_.push_back({peer, incoming.header.tag, std::move(incoming.kept)});
+      keep({peer, incoming.header.tag, std::move(incoming.kept)}, finished);
     incoming = {};
   }
   if (ring.read.load(std::memory_order_relaxed) != start) region_->ring_bell(peer);
@@ -303,19 +303,40 @@ bool Mailbox::begin_message(int peer, Finished& finished) {
   return true;
 }
 
+bool Mailbox::is_for(const Kept& kept, const Request& request) {
+  const Message& message = request.message;
+  return kept.tag == message.tag && (message.peer == kAnySource || message.peer == kept.source);
+}
+
+/// Sets a message aside, unless somebody has come to wait for it since it began to arrive.
+void Mailbox::keep(Kept kept, Finished& finished) {
+  const auto match = std::find_if(receives_.begin(), receives_.end(),
+                                  [&](const RequestPointer& request) { return is_for(kept, *request); });
+  if (match == receives_.end()) {
+    kept_.push_back(std::move(kept));
+    return;
+  }
+  const RequestPointer request = std::move(*match);
+  receives_.erase(match);
+  hand_over(kept, request, finished);
+}
+
 void Mailbox::take_kept(const RequestPointer& request, Finished& finished) {
-  const Message& message = request->message;
-  const auto match = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
-    return kept.tag == message.tag && (message.peer == kAnySource || message.peer == kept.source);
-  });
+  const auto match =
+      std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return is_for(kept, *request); });
   if (match == kept_.end()) return;
   receives_.pop_back();
-  request->source = match->source;
-  if (match->bytes.size() != message.bytes)
-    request->error = wrong_size(match->source, match->tag, match->bytes.size(), message.bytes);
-  else if (message.bytes > 0)
-    std::memcpy(message.data, match->bytes.data(), message.bytes);
+  hand_over(*match, request, finished);
   kept_.erase(match);
+}
+
+void Mailbox::hand_over(const Kept& kept, const RequestPointer& request, Finished& finished) {
+  const Message& message = request->message;
+  request->source = kept.source;
+  if (kept.bytes.size() != message.bytes)
+    request->error = wrong_size(kept.source, kept.tag, kept.bytes.size(), message.bytes);
+  else if (message.bytes > 0)
+    std::memcpy(message.data, kept.bytes.data(), message.bytes);
   request->finished = true;
   finished.push_back(request);
 }

@@ -69,7 +69,10 @@ class Mailbox {
   void push(int peer, Finished& finished);
   void pull(int peer, Finished& finished);
   bool begin_message(int peer, Finished& finished);
+  void keep(Kept kept, Finished& finished);
   void take_kept(const RequestPointer& request, Finished& finished);
+  static bool is_for(const Kept& kept, const Request& request);
+  static void hand_over(const Kept& kept, const RequestPointer& request, Finished& finished);
   void fail_what_cannot_be(Finished& finished);
   void fail_all(const std::exception_ptr& error, Finished& finished);
   std::exception_ptr hopeless(const Request& request, Instant time);

@@ -19,12 +19,16 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "torch/backend.h"
+
 static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 13,
               "Lockstep's C++ part needs LibTorch 2.13 or later");
 
 namespace lockstep::torch {
 namespace {
 
+constexpr const char* kAuto = "auto";
+constexpr const char* kGloo = "gloo";
 constexpr const char* kLoopback = "127.0.0.1";
 /// How long a rank whose function has ended keeps its connections for the others.
 constexpr std::chrono::seconds kLeaveTogetherWithin{30};
@@ -111,9 +115,10 @@ void leave_together(Session& session) {
 }
 
 bool is_consequence(const std::exception& error) {
-  static constexpr std::array<std::string_view, 5> kLostPeer{"closed by peer", "reset by peer", "Broken pipe",
-                                                             "Connection refused", "died"};
-  if (!membership().group) return false;  // errors of Gloo's are its own, not LibTorch's
+  static constexpr std::array<std::string_view, 6> kLostPeer{"closed by peer",      "reset by peer",
+                                                             "Broken pipe",         "Connection refused",
+                                                             ") died; see its log", ") left the group, and is needed"};
+  if (!membership().group) return false;
   const std::string_view what = error.what();
   for (const auto words : kLostPeer)
     if (what.find(words) != std::string_view::npos) return true;
@@ -134,8 +139,8 @@ void join(const GroupOptions& options) {
   Membership& mine = membership();
   if (mine.joined)
     throw ConfigError("[join] the workers are joined already; call it once, before prepare_model() and every exchange");
-  if (options.backend != "auto" && options.backend != "gloo")
-    throw ConfigError("[join] backend is \"" + options.backend + "\"; it may be \"auto\" or \"gloo\"");
+  if (options.backend != kAuto && options.backend != kGloo && options.backend != SharedMemoryBackend::kName)
+    throw ConfigError("[join] backend is \"" + options.backend + "\"; it may be \"auto\", \"lockstep\" or \"gloo\"");
   if (options.timeout.count() <= 0)
     throw ConfigError("[join] timeout is " + std::to_string(options.timeout.count()) + " ms; it must be more than 0");
   mine.joined = true;
@@ -153,8 +158,16 @@ const Group& group() {
   return membership().group;
 }
 
-Backend make_backend(const std::string& /*name*/, const Store& store, int rank, int world,
+Backend make_backend(const std::string& name, const Store& store, int rank, int world,
                      std::chrono::milliseconds timeout) {
+  if (name != kGloo) {
+    try {
+      return {c10::make_intrusive<SharedMemoryBackend>(store, rank, world, timeout),
+              c10d::ProcessGroup::BackendType::CUSTOM};
+    } catch (const ConfigError&) {
+      if (name != kAuto) throw;  // else all ranks are here, and turn to the other one
+    }
+  }
   const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(kLoopback));
   return {c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, world, options),

@@ -134,6 +134,27 @@ TEST(Mailbox, ReceivesDoNotWaitForEachOther) {
               Each(""));
 }
 
+TEST(Mailbox, WhoAsksWhileTheMessageIsArrivingGetsIt) {
+  EXPECT_THAT(run(2,
+                  [](Communicator& group) {
+                    Bytes large = random_elements(400000, DType::uint8, 3), small(1), taken(large.size());
+                    if (group.rank() == 0) {
+                      Posted sending(group, true, large, 1, 1);
+                      Posted after(group, true, small, 1, 2);
+                      sending.wait();
+                      after.wait();
+                      return;
+                    }
+                    // The first one makes the large message come, many rings long, with nobody to take it.
+                    Posted later(group, false, small, 0, 2);
+                    Posted now(group, false, taken, 0, 1);
+                    now.wait();
+                    later.wait();
+                    REQUIRE(taken == large);
+                  }),
+              Each(""));
+}
+
 TEST(Mailbox, AnySourceTellsTheSender) {
   EXPECT_THAT(run(4,
                   [](Communicator& group) {

@@ -63,6 +63,7 @@ bool same_on_all(const std::string& text) {
 /// Every rank begins with parameters of its own, and averages over parts of the same batches.
 void train_together(Session& session) {
   const Value& config = session.config();
+  join({.backend = config["backend"].get<std::string>()});
   ::torch::manual_seed(100 + static_cast<std::uint64_t>(session.world_rank()));
   auto model = prepare_model(
       Net(),
@@ -96,13 +97,14 @@ struct Case {
   bool in_buckets;
   std::string zero;
   int accumulate;
+  std::string backend = "auto";
 };
 
 class Training : public tests::Runs, public testing::WithParamInterface<Case> {};
 
 TEST_P(Training, equals_that_of_one_process) {
-  const auto& [workers, in_buckets, zero, accumulate] = GetParam();
-  const Value config{{"in_buckets", in_buckets}, {"zero", zero}, {"accumulate", accumulate}};
+  const auto& [workers, in_buckets, zero, accumulate, backend] = GetParam();
+  const Value config{{"in_buckets", in_buckets}, {"zero", zero}, {"accumulate", accumulate}, {"backend", backend}};
   const Value metrics = TorchTrainer(train_together, options(workers, config)).fit().metrics;
   EXPECT_LT(metrics["gradients"].get<double>(), 1e-6);
   EXPECT_LT(metrics["parameters"].get<double>(), 1e-6);
@@ -114,11 +116,12 @@ INSTANTIATE_TEST_SUITE_P(On, Training,
                                          Case{4, true, "none", 1}, Case{2, true, "memory", 1},
                                          Case{2, true, "module", 1}, Case{2, false, "none", 1},
                                          Case{2, false, "module", 1}, Case{2, true, "none", 3},
-                                         Case{3, true, "memory", 2}, Case{2, false, "none", 2}),
+                                         Case{3, true, "memory", 2}, Case{2, false, "none", 2},
+                                         Case{3, true, "none", 1, "gloo"}, Case{3, true, "none", 1, "lockstep"}),
                          [](const auto& info) {
                            const Case& c = info.param;
                            return std::to_string(c.workers) + "_" + (c.in_buckets ? "in_buckets" : "copied") + "_" +
-                                  c.zero + "_" + std::to_string(c.accumulate);
+                                  c.zero + "_" + std::to_string(c.accumulate) + "_" + c.backend;
                          });
 
 /// Which branch a rank uses depends on its rank; nobody uses "idle".

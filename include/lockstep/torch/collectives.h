@@ -18,7 +18,8 @@ int world_size();
 
 /// How the workers are joined.
 struct GroupOptions {
-  std::string backend = "auto";                                  ///< "auto" or "gloo"
+  /// "lockstep": shared memory; "gloo"; "auto": the first where the workers can share memory, else the second.
+  std::string backend = "auto";
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< how long an exchange waits for the other ranks
 };
 

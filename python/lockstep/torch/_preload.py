@@ -13,4 +13,6 @@ import torch.optim.lr_scheduler
 import torch.profiler._cupti_monitor
 import torch.utils.data.distributed  # noqa: F401
 
-import lockstep.torch  # noqa: F401
+from lockstep.torch import backend
+
+backend.is_available()  # loads it where it is

@@ -17,15 +17,24 @@ from lockstep.backend import BackendConfig
 from lockstep.config import seconds
 from lockstep.errors import ConfigError, LockstepError, LockstepTimeoutError
 from lockstep.torch import _context
+from lockstep.torch import backend as shared_memory
 from lockstep.torch.checkpoint import TorchCheckpoint
 
-BACKENDS = ("gloo", "nccl", "mpi", "ucc")
+BACKENDS = ("lockstep", "gloo", "nccl", "mpi", "ucc")
 LOOPBACK = "127.0.0.1"
 LEAVE_TOGETHER_WITHIN = 30.0
 """How long a rank whose function has ended keeps its connections for the others, in seconds."""
 _held_store: Store | None = None
 """Lives as long as the process: other ranks may need it when this one has left the group."""
-_LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "NCCL error")
+_LOST_PEER = (
+    "closed by peer",
+    "reset by peer",
+    "Broken pipe",
+    "Connection refused",
+    "NCCL error",
+    ") died; see its log",
+    ") left the group, and is needed",
+)
 
 
 @dataclass
@@ -39,7 +48,8 @@ class TorchConfig(BackendConfig):
     preload: ClassVar[tuple[str, ...]] = ("lockstep.torch._preload",)
 
     backend: str | None = None
-    """"gloo", "nccl" or what else torch knows. None: nccl where workers have GPUs, else gloo."""
+    """"lockstep", "gloo", "nccl" or what else torch knows. None: nccl where workers have GPUs; else lockstep (shared
+    memory) where all workers are on one machine, and gloo where they are not."""
     init_method: str = "env"
     """"env" or "tcp". Either way rank 0 hosts the store on a port of the system's choice, and the variables that
     torchrun sets (MASTER_ADDR and so on) are set."""
@@ -83,7 +93,7 @@ class TorchConfig(BackendConfig):
         )
         # All workers are on one machine: Gloo need not be reachable from outside.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        backend = self.backend or ("nccl" if device.type == "cuda" else "gloo")
+        backend = self.backend or _default_backend(device)
         if not _is_built(backend):
             raise LockstepError(
                 f"[TorchConfig] this torch ({torch.__version__}) has no backend {backend!r}; "
@@ -139,6 +149,13 @@ def _set_threads() -> None:
     threads = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if threads.isdecimal() and int(threads) > 0:
         torch.set_num_threads(int(threads))
+
+
+def _default_backend(device: torch.device) -> str:
+    if device.type == "cuda":
+        return "nccl"
+    on_one_machine = session.get_local_world_size() == session.get_world_size()
+    return shared_memory.NAME if on_one_machine and shared_memory.is_available() else "gloo"
 
 
 def _is_known(backend: str) -> bool:

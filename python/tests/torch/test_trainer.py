@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -83,7 +84,7 @@ def test_the_group_is_up_and_the_variables_of_torchrun_are_set(torch_fit: Fit, w
 
     ports = set()
     for rank, report in enumerate(reports_of(torch_fit, train_func, workers)):
-        assert (report["rank"], report["size"], report["backend"]) == (rank, workers, "gloo")
+        assert (report["rank"], report["size"], report["backend"]) == (rank, workers, "lockstep")
         assert report["sum"] == [workers] * 3
         assert report["threads"] == max(1, len(os.sched_getaffinity(0)) // workers)
         ports.add(report["env"].pop("MASTER_PORT"))
@@ -99,7 +100,8 @@ def test_the_group_is_up_and_the_variables_of_torchrun_are_set(torch_fit: Fit, w
     assert len(ports) == 1 and int(ports.pop()) > 0
 
 
-def test_nothing_listens_beyond_this_machine(torch_fit: Fit) -> None:
+@pytest.mark.parametrize("backend", ["gloo", "lockstep"])
+def test_nothing_listens_beyond_this_machine(torch_fit: Fit, backend: str) -> None:
     def train_func() -> None:
         import torch.distributed as dist
 
@@ -120,9 +122,9 @@ def test_nothing_listens_beyond_this_machine(torch_fit: Fit) -> None:
         dist.barrier()
         session.report({"places": places})
 
-    for report in reports_of(torch_fit, train_func):
-        assert report["places"], "Gloo listens at least"
-        assert set(report["places"]) == {"0100007F"}  # 127.0.0.1
+    store, other = reports_of(torch_fit, train_func, torch_config=TorchConfig(backend=backend))
+    assert set(store["places"]) == {"0100007F"}  # 127.0.0.1
+    assert set(other["places"]) == ({"0100007F"} if backend == "gloo" else set())
 
 
 def test_ranks_draw_different_random_numbers(torch_fit: Fit) -> None:
@@ -185,7 +187,8 @@ def test_spellings_of_the_configuration() -> None:
         TorchTrainer(lambda: None, datasets={"train": []})
 
 
-def test_the_timeout_reaches_the_collectives(torch_fit: Fit) -> None:
+@pytest.mark.parametrize("backend", ["gloo", "lockstep"])
+def test_the_timeout_reaches_the_collectives(torch_fit: Fit, backend: str) -> None:
     def train_func() -> None:
         import torch.distributed as dist
 
@@ -196,9 +199,8 @@ def test_the_timeout_reaches_the_collectives(torch_fit: Fit) -> None:
                 session.report({"error": str(error)})
         session.barrier()
 
-    assert (
-        "imed out" in torch_fit(train_func, torch_config=TorchConfig(timeout_s=timedelta(seconds=0.5))).metrics["error"]
-    )
+    config = TorchConfig(backend=backend, timeout_s=timedelta(seconds=0.5))
+    assert "imed out" in torch_fit(train_func, torch_config=config).metrics["error"]
 
 
 def test_lockstep_train_torch_is_lockstep_torch() -> None:
@@ -323,7 +325,10 @@ def test_the_device_of_a_worker_with_gpus(monkeypatch: pytest.MonkeyPatch) -> No
     assert get_device() == torch.device("cuda:0")
 
 
-def test_a_rank_that_waits_for_one_that_has_finished_fails(torch_trainer: MakeTrainer) -> None:
+@pytest.mark.parametrize(("backend", "reason"), [("gloo", "closed by peer"), ("lockstep", r"rank 1 .* left the group")])
+def test_a_rank_that_waits_for_one_that_has_finished_fails(
+    torch_trainer: MakeTrainer, backend: str, reason: str
+) -> None:
     def train_func() -> None:
         import lockstep.torch.config
         import torch.distributed as dist
@@ -334,8 +339,8 @@ def test_a_rank_that_waits_for_one_that_has_finished_fails(torch_trainer: MakeTr
             dist.all_reduce(torch.ones(1))  # rank 1 makes no such call
 
     with pytest.raises(TrainingFailedError) as caught:
-        torch_trainer(train_func, 2).fit()
-    assert caught.value.failures[0].rank == 0 and "closed by peer" in caught.value.failures[0].message
+        torch_trainer(train_func, 2, torch_config=TorchConfig(backend=backend)).fit()
+    assert caught.value.failures[0].rank == 0 and re.search(reason, caught.value.failures[0].message)
 
 
 def test_a_slow_rank_is_waited_for(torch_trainer: MakeTrainer) -> None:

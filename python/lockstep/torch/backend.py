@@ -1,0 +1,78 @@
+"""The backend "lockstep" of torch.distributed: CPU tensors between processes of one machine, through shared memory.
+
+Importing this registers it, for ``TorchTrainer`` and for everybody else::
+
+    import lockstep.torch.backend  # in a script that torchrun starts
+    import torch.distributed as dist
+
+    dist.init_process_group("lockstep")
+    dist.all_reduce(tensor)
+
+Results have the same bits on every rank and in every run on as many. Nothing listens anywhere, and nothing has a name
+in ``/dev/shm``. Ranks that cannot share memory (they are on several machines, say) use Gloo instead, and say so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from datetime import timedelta
+from types import ModuleType
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Backend, Store
+
+__all__ = ["NAME", "create", "is_available"]
+
+NAME = "lockstep"
+_log = logging.getLogger("lockstep")
+_c10d: ModuleType | None = None
+
+
+def is_available() -> bool:
+    """Whether this installation has the backend for this version of torch.
+
+    >>> is_available()
+    True
+    """
+    try:
+        _module()
+    except ImportError:
+        return False
+    return True
+
+
+def create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
+    """What torch calls on every rank of a group that is made."""
+    module = _module()
+    try:
+        made: Backend = module.create(store, rank, size, timeout)
+        return made
+    except module.CannotShareMemory as error:
+        # All ranks are here: the group is made on all of them, or on none.
+        if rank == 0:
+            _log.warning("%s; these ranks use Gloo", error)
+        from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo
+
+        return ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+
+
+def _module() -> ModuleType:
+    """The compiled part; its name tells for which torch."""
+    global _c10d
+    if _c10d is None:
+        version = torch.__version__.split("+")[0]
+        name = f"{__package__}._c10d_{version.replace('.', '_')}"
+        try:
+            _c10d = importlib.import_module(name)
+        except ImportError as error:
+            raise ImportError(
+                f'[lockstep.torch.backend] this installation has no backend "{NAME}" for torch {version} ({error}); '
+                "install Lockstep again where that torch is installed: pip install --force-reinstall --no-deps, "
+                'or use backend="gloo"'
+            ) from error
+    return _c10d
+
+
+dist.Backend.register_backend(NAME, create, devices=["cpu"])

@@ -1,0 +1,26 @@
+// The c10d backend for Python. Compiled with torch's own copy of pybind11, which knows c10d's types; so it is a module
+// apart from _core, and fits one version of torch, which its name tells.
+
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <lockstep/error.h>
+
+#include "torch/backend.h"
+
+namespace {
+
+using lockstep::torch::SharedMemoryBackend;
+
+c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                         std::chrono::milliseconds timeout) {
+  return c10::make_intrusive<SharedMemoryBackend>(store, rank, size, timeout);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(LOCKSTEP_MODULE, module) {
+  pybind11::register_exception<lockstep::ConfigError>(module, "CannotShareMemory", PyExc_RuntimeError);
+  module.def("create", &create, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
+             pybind11::arg("timeout"), pybind11::call_guard<pybind11::gil_scoped_release>());
+}
