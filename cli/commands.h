@@ -29,6 +29,14 @@ int list_checkpoints(const std::string& run);
 /// Compares a checkpoint, or all of a run, with the manifests; 1 when one is not whole.
 int verify_checkpoints(const std::string& run_or_checkpoint);
 
+/// Writes a C++ project that trains with LibTorch into a directory that is new or empty, and prints how to build it;
+/// the project is called as the directory. On an error nothing is left there.
+int new_cpp(const std::string& name_or_path);
+
+/// Prints the directory of the CMake package: that of the environment that this executable is in, else that of the
+/// package `lockstep` that Python finds.
+int cmake_dir();
+
 /// The completion script of "bash", "zsh" or "fish".
 int completion(const std::string& shell);
 

@@ -30,7 +30,7 @@ _lockstep() {
     local current="${COMP_WORDS[COMP_CWORD]}" command="${COMP_WORDS[1]}" word
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        _lockstep_words "$current" "run runs logs checkpoint completion --help --version"
+        _lockstep_words "$current" "run runs logs checkpoint new completion --help --version --cmake-dir"
     elif [[ "$command" == run && COMP_CWORD -eq 2 && "$current" == -* ]]; then
         _lockstep_words "$current" "--as-ray --help"
     elif [[ "$command" == run ]]; then
@@ -46,6 +46,13 @@ _lockstep() {
         _lockstep_words "$current" "bash zsh fish"
     elif [[ "$command" == checkpoint ]] && ((COMP_CWORD == 2)); then
         _lockstep_words "$current" "list verify"
+    elif [[ "$command" == new ]]; then
+        if ((COMP_CWORD == 2)); then
+            _lockstep_words "$current" "cpp"
+        else
+            compopt -o filenames 2>/dev/null
+            while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -d -- "$current")
+        fi
     elif [[ "${COMP_WORDS[COMP_CWORD - 1]}" != --rank ]]; then
         _lockstep_runs "$current"
     fi
@@ -64,17 +71,19 @@ _lockstep_runs() {
 }
 
 _lockstep() {
-    local -a commands verbs
+    local -a commands verbs kinds
     commands=(
         'run:Run a Python script'
         'runs:List runs'
         'logs:Print what the workers of a run printed'
         'checkpoint:List or verify checkpoints'
+        'new:Write a project to start from'
         'completion:Print a completion script'
     )
     verbs=('list:List checkpoints' 'verify:Check sizes and hashes')
+    kinds=('cpp:A C++ project that trains a LibTorch model')
     if ((CURRENT == 2)); then
-        _arguments '--help[Print help]' '--version[Print the version]' '*: :->first'
+        _arguments '--help[Print help]' '--version[Print the version]' '--cmake-dir[Print the directory of the CMake package]' '*: :->first'
         _describe -t commands command commands
         return
     fi
@@ -97,6 +106,13 @@ _lockstep() {
                 _describe -t verbs verb verbs
             else
                 _lockstep_runs
+            fi
+            ;;
+        new)
+            if ((CURRENT == 3)); then
+                _describe -t kinds kind kinds
+            else
+                _files -/
             fi
             ;;
         completion) compadd bash zsh fish ;;
@@ -123,11 +139,13 @@ end
 
 complete -c lockstep -f
 complete -c lockstep -n __fish_use_subcommand -l version -d 'Print the version'
+complete -c lockstep -n __fish_use_subcommand -l cmake-dir -d 'Print the directory of the CMake package'
 complete -c lockstep -s h -l help -d 'Print help'
 complete -c lockstep -n __fish_use_subcommand -a run -d 'Run a Python script'
 complete -c lockstep -n __fish_use_subcommand -a runs -d 'List runs'
 complete -c lockstep -n __fish_use_subcommand -a logs -d 'Print what the workers of a run printed'
 complete -c lockstep -n __fish_use_subcommand -a checkpoint -d 'List or verify checkpoints'
+complete -c lockstep -n __fish_use_subcommand -a new -d 'Write a project to start from'
 complete -c lockstep -n __fish_use_subcommand -a completion -d 'Print a completion script'
 complete -c lockstep -n '__fish_seen_subcommand_from run' -F
 complete -c lockstep -n '__fish_seen_subcommand_from run' -l as-ray -d 'Let import ray be Lockstep'
@@ -137,6 +155,8 @@ complete -c lockstep -n '__fish_seen_subcommand_from logs' -l rank -x -d 'Only t
 complete -c lockstep -n '__fish_seen_subcommand_from logs' -s f -l follow -d 'Until the run ends'
 complete -c lockstep -n '__fish_seen_subcommand_from checkpoint; and not __fish_seen_subcommand_from list verify' -a 'list verify'
 complete -c lockstep -n '__fish_seen_subcommand_from list verify' -a '(__lockstep_runs)'
+complete -c lockstep -n '__fish_seen_subcommand_from new; and not __fish_seen_subcommand_from cpp' -a cpp -d 'A C++ project'
+complete -c lockstep -n '__fish_seen_subcommand_from cpp' -a '(__fish_complete_directories (commandline -ct))'
 complete -c lockstep -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'
 )";
 

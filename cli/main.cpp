@@ -55,18 +55,26 @@ class CommandLine {
   void add_runs();
   void add_logs();
   void add_checkpoint();
+  void add_new();
   void add_completion();
   CLI::App* add(CLI::App& parent, const char* name, const char* what, const char* examples);
 
   CLI::App app_{"Lockstep: train one function on many workers.", "lockstep"};
   std::function<int()> command_;
-  std::string path_, run_, shell_, as_ray_;
+  std::string path_, run_, project_, shell_, as_ray_;
   LogsOptions logs_;
 };
 
 CommandLine::CommandLine() {
   app_.set_version_flag("--version", std::string("lockstep ") + kVersion, "Print the version and exit");
   app_.set_help_flag("-h,--help", "Print this help and exit");
+  app_.add_flag_callback(
+      "--cmake-dir",
+      [this] {
+        command_ = cmake_dir;
+        throw CLI::Success();  // no subcommand is needed
+      },
+      "Print the directory of the CMake package and exit");
   app_.require_subcommand(1);
   app_.failure_message(failure_message);
   app_.footer(
@@ -75,12 +83,14 @@ CommandLine::CommandLine() {
       "  lockstep runs                        all runs and how they stand\n"
       "  lockstep logs digits-1 --rank 2 -f   what rank 2 prints, as it prints it\n"
       "  lockstep checkpoint verify digits-1  are all its checkpoints whole?\n"
+      "  lockstep new cpp my_training         a C++ project to start from\n"
       "\n"
       "Runs lie in ~/lockstep_results, or where LOCKSTEP_STORAGE_PATH says.");
   add_run();
   add_runs();
   add_logs();
   add_checkpoint();
+  add_new();
   add_completion();
 }
 
@@ -144,6 +154,21 @@ void CommandLine::add_checkpoint() {
   verify->callback([this] { command_ = [this] { return verify_checkpoints(run_); }; });
 }
 
+void CommandLine::add_new() {
+  CLI::App* create = add(app_, "new", "Write a project to start from", "  lockstep new cpp my_training");
+  create->require_subcommand(1);
+  CLI::App* cpp = add(*create, "cpp", "Write a C++ project that trains a LibTorch model",
+                      "  lockstep new cpp my_training         in a new directory; the project has its name\n"
+                      "  lockstep new cpp ~/work/classifier   somewhere else\n"
+                      "\n"
+                      "Then, in that directory:\n"
+                      "  cmake -S . -B build\n"
+                      "  cmake --build build -j 2\n"
+                      "  ./build/my_training");
+  cpp->add_option("NAME", project_, "The project's name, or a path that ends with it")->required()->type_name("");
+  cpp->callback([this] { command_ = [this] { return new_cpp(project_); }; });
+}
+
 void CommandLine::add_completion() {
   CLI::App* completion = add(app_, "completion", "Print a script that completes commands and run names in a shell",
                              "  source <(lockstep completion bash)    in ~/.bashrc\n"
@@ -159,6 +184,8 @@ void CommandLine::add_completion() {
 int CommandLine::execute(int argc, char** argv) {
   try {
     app_.parse(argc, argv);
+  } catch (const CLI::Success& done) {
+    if (!command_) return app_.exit(done);
   } catch (const CLI::ParseError& error) {
     return app_.exit(error) == 0 ? 0 : kWrongUsage;
   }

@@ -1,28 +1,17 @@
 #include <lockstep/error.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "base/text.h"
 #include "commands.h"
+#include "python.h"
 
 namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The interpreter of the environment that this executable is installed in; empty where it stands alone.
-fs::path python_beside_us() {
-  std::error_code ignored;
-  const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (const char* name : {"python3", "python"})
-    if (!here.empty() && ::access((here / name).c_str(), X_OK) == 0 && fs::is_regular_file(here / name, ignored))
-      return here / name;
-  return {};
-}
 
 /// Starts the interpreter anew, so that the script runs as it does without us: only the place is added where Python
 /// looks for what it runs first. There the alias waits for `import ray`.
@@ -54,21 +43,13 @@ int run(const std::vector<std::string>& arguments, const std::string& as_ray) {
   if (!fs::exists(arguments[0], ignored))
     throw ConfigError("[run] there is no script " + in_quotes(arguments[0]) + "; check the path");
 
-  const fs::path beside = python_beside_us();
-  std::string python = beside.empty() ? "python3" : beside.string();
-  std::vector<std::string> words{python};
+  std::vector<std::string> words;
   if (const std::string release = chosen_release(as_ray); !release.empty()) {
     ::setenv("LOCKSTEP_AS_RAY", release.c_str(), 1);
-    words.insert(words.end(), {"-c", kStartAsRay});
+    words = {"-c", kStartAsRay};
   }
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  ::execvp(python.c_str(), argv.data());
-  throw EngineError("[run] " + in_quotes(python) + " cannot be executed: " + std::strerror(errno) +
-                    "; install Python 3, or put it in PATH");
+  become_python("run", std::move(words));
 }
 
 }  // namespace lockstep::cli

@@ -1,11 +1,17 @@
-# lockstep_install_cpp_package(<package>)
-#
-# Installs what a C++ program needs: <package>/include, <package>/lib and <package>/cmake, so that
-# find_package(lockstep) with lockstep_DIR=<package>/cmake gives the target Lockstep::lockstep.
-# Public headers name nlohmann-json, so a copy of the version that we compiled with goes along.
+# What a C++ program needs, in one folder: include/, lib/, src/, bin/ and cmake/. find_package(Lockstep) with
+# Lockstep_DIR=<folder>/cmake gives the targets of lockstepConfig.cmake.
+
+# Sets <variable> to the folder that holds nlohmann/: public headers name it, so a copy of the version that we compiled with
+# goes along.
+function(lockstep_json_include variable)
+  get_target_property(includes nlohmann_json::nlohmann_json INTERFACE_INCLUDE_DIRECTORIES)
+  list(GET includes 0 include)
+  set(${variable} "${include}" PARENT_SCOPE)
+endfunction()
+
+# lockstep_install_cpp_package(<package>): installs it into the folder <package>, where bin/ is already.
 function(lockstep_install_cpp_package package)
-  get_target_property(json_includes nlohmann_json::nlohmann_json INTERFACE_INCLUDE_DIRECTORIES)
-  list(GET json_includes 0 json_include)
+  lockstep_json_include(json_include)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep" DESTINATION "${package}/include")
   install(DIRECTORY "${json_include}/nlohmann" DESTINATION "${package}/include" FILES_MATCHING PATTERN "*.hpp")
   install(FILES "${PROJECT_SOURCE_DIR}/licenses/nlohmann_json.txt" DESTINATION "${package}/include/nlohmann"
@@ -18,9 +24,11 @@ function(lockstep_install_cpp_package package)
                 execute_process(COMMAND \"${CMAKE_STRIP}\" -g \${archives} COMMAND_ERROR_IS_FATAL ANY)")
   install(EXPORT lockstep DESTINATION "${package}/cmake" FILE lockstepTargets.cmake NAMESPACE Lockstep::)
 
-  # Sources: they are compiled with the LibTorch of the user's project.
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/torch" "${PROJECT_SOURCE_DIR}/src/collective" DESTINATION "${package}/src"
-          FILES_MATCHING PATTERN "*.h" PATTERN "torch/*.cpp")
+  # The sources of Lockstep::torch, and the headers of the folders below it.
+  foreach(folder base sys collective torch)
+    install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/${folder}" DESTINATION "${package}/src"
+            FILES_MATCHING PATTERN "*.h" PATTERN "torch/*.cpp")
+  endforeach()
 
   include(CMakePackageConfigHelpers)
   write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/lockstep-config-version.cmake"
@@ -29,4 +37,32 @@ function(lockstep_install_cpp_package package)
           RENAME lockstep-config.cmake)
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/lockstep_libtorch.cmake"
                 "${CMAKE_CURRENT_BINARY_DIR}/lockstep-config-version.cmake" DESTINATION "${package}/cmake")
+endfunction()
+
+# lockstep_link_cpp_package(<package>): the same folder for the build tree, made of links to where things are, and the link
+# <package>/cmake to its cmake/.
+function(lockstep_link_cpp_package package)
+  set(tree "${PROJECT_BINARY_DIR}/cpp_package")
+  file(MAKE_DIRECTORY "${tree}/include" "${tree}/bin" "${tree}/cmake")
+  lockstep_json_include(json_include)
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/include/lockstep" "${tree}/include/lockstep" SYMBOLIC)
+  file(CREATE_LINK "${json_include}/nlohmann" "${tree}/include/nlohmann" SYMBOLIC)
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/src" "${tree}/src" SYMBOLIC)
+  file(CREATE_LINK "${PROJECT_BINARY_DIR}/src/agent/lockstep-agent" "${tree}/bin/lockstep-agent" SYMBOLIC)
+
+  include(CMakePackageConfigHelpers)
+  write_basic_package_version_file("${tree}/cmake/lockstep-config-version.cmake" COMPATIBILITY SameMinorVersion)
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake" "${tree}/cmake/lockstep-config.cmake" SYMBOLIC)
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/cmake/lockstep_libtorch.cmake" "${tree}/cmake/lockstep_libtorch.cmake" SYMBOLIC)
+  get_property(libraries GLOBAL PROPERTY LOCKSTEP_LIBRARIES)
+  export(TARGETS ${libraries} lockstep_third_party lockstep_warnings
+         FILE "${tree}/cmake/lockstepBuildTargets.cmake" NAMESPACE Lockstep::)
+  # Libraries of the build tree name what an installed package has a copy of.
+  file(CONFIGURE OUTPUT "${tree}/cmake/lockstepTargets.cmake" @ONLY CONTENT
+[[set(LOCKSTEP_PACKAGE_PYTHON "@Python_EXECUTABLE@")
+find_dependency(nlohmann_json 3.11 HINTS "@nlohmann_json_DIR@")
+include("${CMAKE_CURRENT_LIST_DIR}/lockstepBuildTargets.cmake")
+]])
+
+  file(CREATE_LINK "${tree}/cmake" "${package}/cmake" SYMBOLIC)
 endfunction()

@@ -2,42 +2,106 @@
 #   Lockstep::lockstep    the public C++ API without LibTorch
 #   Lockstep::torch       <lockstep/torch.h>, where LibTorch is; its sources come along and are compiled in the user's
 #                         project, so that they fit whatever LibTorch that has
-# find_package(Lockstep REQUIRED COMPONENTS torch) fails when LibTorch is not found.
+# find_package(Lockstep REQUIRED COMPONENTS torch) fails when LibTorch is not found. lockstep_libtorch.cmake tells where it
+# is looked for.
 
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 include("${CMAKE_CURRENT_LIST_DIR}/lockstepTargets.cmake")
+# The folder that holds include/, src/, bin/ and cmake/. Links are followed: the build tree's package is made of them.
+get_filename_component(lockstep_package "${CMAKE_CURRENT_LIST_DIR}" REALPATH)
+get_filename_component(lockstep_package "${lockstep_package}" DIRECTORY)
 
 if(NOT TARGET Lockstep::lockstep)
   add_library(Lockstep::lockstep INTERFACE IMPORTED)
-  target_include_directories(Lockstep::lockstep INTERFACE "${CMAKE_CURRENT_LIST_DIR}/../include")
+  target_include_directories(Lockstep::lockstep INTERFACE "${lockstep_package}/include")
   target_link_libraries(Lockstep::lockstep INTERFACE Lockstep::lockstep_train)
   target_compile_features(Lockstep::lockstep INTERFACE cxx_std_20)
-  get_filename_component(lockstep_agent "${CMAKE_CURRENT_LIST_DIR}/../bin/lockstep-agent" ABSOLUTE)
-  target_compile_definitions(Lockstep::lockstep INTERFACE "LOCKSTEP_INSTALLED_AGENT=\"${lockstep_agent}\"")
+  # Programs are told where the agent is by a source of its own: in a definition for all of their sources the path would
+  # keep a compiler cache from serving them to another installation.
+  set(lockstep_agent_source "${CMAKE_CURRENT_BINARY_DIR}/lockstep.sources/agent.cpp")
+  file(CONFIGURE OUTPUT "${lockstep_agent_source}" @ONLY CONTENT [=[
+namespace lockstep::detail {
+bool set_default_agent(const char* path);
+namespace {
+[[maybe_unused]] const bool agent_is_set = set_default_agent("@lockstep_package@/bin/lockstep-agent");
+}
+}  // namespace lockstep::detail
+]=])
+  target_sources(Lockstep::lockstep
+                 INTERFACE "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_OWN_SOURCES>>>:${lockstep_agent_source}>")
 endif()
+
+# Sets <folder> to LibTorch's and <problem> to nothing, or <problem> to what is wrong.
+function(lockstep_choose_libtorch folder problem)
+  set(${folder} "" PARENT_SCOPE)
+  if(LOCKSTEP_LIBTORCH AND NOT EXISTS "${LOCKSTEP_LIBTORCH}/lib/libtorch_cpu.so")
+    set(${problem} "LOCKSTEP_LIBTORCH is ${LOCKSTEP_LIBTORCH}, which holds no LibTorch (there is no lib/libtorch_cpu.so): \
+give the folder that an archive of LibTorch unpacks to, or that of a Python package torch" PARENT_SCOPE)
+    return()
+  endif()
+  lockstep_find_libtorch(found)
+  foreach(interpreter IN ITEMS "${LOCKSTEP_PACKAGE_PYTHON}" "${lockstep_package}/../../../../bin/python3")
+    if(NOT found AND NOT Python_EXECUTABLE AND EXISTS "${interpreter}")
+      set(Python_EXECUTABLE "${interpreter}") # of the environment that Lockstep is in, which need not be in the PATH
+      lockstep_find_libtorch(found)
+      unset(Python_EXECUTABLE)
+    endif()
+  endforeach()
+  if(NOT found)
+    set(${problem} "LibTorch was not found. Install torch 2.13 for the Python in the PATH or beside Lockstep \
+(pip install torch), name a Python that has it with -DPython_EXECUTABLE=..., or give an unpacked LibTorch archive with \
+-DCMAKE_PREFIX_PATH=/path/to/libtorch" PARENT_SCOPE)
+    return()
+  endif()
+  set(header "${found}/include/torch/csrc/api/include/torch/version.h") # where older releases have their version
+  if(NOT found_VERSION AND EXISTS "${header}")
+    file(STRINGS "${header}" lines REGEX "^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]+")
+    string(REGEX MATCHALL "[0-9]+" numbers "${lines}")
+    list(JOIN numbers "." found_VERSION)
+  endif()
+  if(found_VERSION AND found_VERSION VERSION_LESS 2.13)
+    set(${problem} "LibTorch in ${found} is ${found_VERSION}: Lockstep needs 2.13 or newer. Upgrade torch there, or name \
+another with -DLOCKSTEP_LIBTORCH=/path/to/libtorch" PARENT_SCOPE)
+    return()
+  endif()
+  set(${problem} "" PARENT_SCOPE)
+  set(${folder} "${found}" PARENT_SCOPE)
+endfunction()
 
 if(NOT TARGET Lockstep::torch)
   include("${CMAKE_CURRENT_LIST_DIR}/lockstep_libtorch.cmake")
-  lockstep_find_libtorch(lockstep_libtorch_root)
-  if(lockstep_libtorch_root)
+  lockstep_choose_libtorch(lockstep_libtorch_root lockstep_libtorch_problem)
+  if(NOT lockstep_libtorch_problem)
+    if(NOT ${CMAKE_FIND_PACKAGE_NAME}_FIND_QUIETLY)
+      message(STATUS "Lockstep: LibTorch in ${lockstep_libtorch_root}")
+    endif()
     lockstep_add_libtorch(lockstep_libtorch "${lockstep_libtorch_root}")
-    get_filename_component(lockstep_sources "${CMAKE_CURRENT_LIST_DIR}/../src" ABSOLUTE)
-    file(GLOB lockstep_torch_sources "${lockstep_sources}/torch/*.cpp")
+    # Through a link in the build directory, for short names of objects that are the same for every installation.
+    file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/lockstep.sources")
+    file(CREATE_LINK "${lockstep_package}/src/torch" "${CMAKE_CURRENT_BINARY_DIR}/lockstep.sources/torch" SYMBOLIC)
+    file(GLOB lockstep_torch_sources "${CMAKE_CURRENT_BINARY_DIR}/lockstep.sources/torch/*.cpp")
     add_library(lockstep_torch STATIC EXCLUDE_FROM_ALL ${lockstep_torch_sources})
-    target_include_directories(lockstep_torch PRIVATE "${lockstep_sources}")
-    target_include_directories(lockstep_torch SYSTEM PRIVATE "${lockstep_sources}/torch/gloo_shim")
+    set_target_properties(lockstep_torch PROPERTIES LOCKSTEP_OWN_SOURCES ON)
+    target_include_directories(lockstep_torch PRIVATE "${lockstep_package}/src")
+    target_include_directories(lockstep_torch SYSTEM PRIVATE "${lockstep_package}/src/torch/gloo_shim")
     target_link_libraries(lockstep_torch PUBLIC Lockstep::lockstep lockstep_libtorch)
+    if(TARGET Lockstep::lockstep_collective)
+      target_link_libraries(lockstep_torch PRIVATE Lockstep::lockstep_collective)
+    endif()
     add_library(Lockstep::torch ALIAS lockstep_torch)
-    set(${CMAKE_FIND_PACKAGE_NAME}_torch_FOUND TRUE)
-  else()
-    set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE
-        "LibTorch was not found: install torch 2.13 for the Python that Python_EXECUTABLE names, or give Torch_DIR, "
-        "CMAKE_PREFIX_PATH or LOCKSTEP_LIBTORCH for an unpacked LibTorch archive")
   endif()
 endif()
+
 foreach(component IN LISTS ${CMAKE_FIND_PACKAGE_NAME}_FIND_COMPONENTS)
-  if(${CMAKE_FIND_PACKAGE_NAME}_FIND_REQUIRED_${component} AND NOT TARGET Lockstep::${component})
+  if(TARGET Lockstep::${component})
+    set(${CMAKE_FIND_PACKAGE_NAME}_${component}_FOUND TRUE)
+  elseif(${CMAKE_FIND_PACKAGE_NAME}_FIND_REQUIRED_${component})
     set(${CMAKE_FIND_PACKAGE_NAME}_FOUND FALSE)
+    if(component STREQUAL "torch")
+      set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "${lockstep_libtorch_problem}")
+    else()
+      set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "there is no component ${component}; there is torch")
+    endif()
   endif()
 endforeach()

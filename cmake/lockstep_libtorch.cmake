@@ -6,27 +6,24 @@
 # Sets <variable> to the folder that holds LibTorch's include/ and lib/, or to something false. In this order:
 # - LOCKSTEP_LIBTORCH, such a folder
 # - Torch_DIR or CMAKE_PREFIX_PATH, as for find_package(Torch): an unpacked LibTorch archive
-# - the torch package beside an installed Lockstep, and that of Python_EXECUTABLE or of the python3 in the PATH (when a
-#   wheel is built in isolation, the one of the environment around it)
+# - the torch package of Python_EXECUTABLE (when a wheel is built in isolation, of the environment around it)
+# - the torch package beside an installed Lockstep, and that of the python3 in the PATH
 #
 # <variable>_VERSION is its version, as in 2.13.0.
 function(lockstep_find_libtorch variable)
   set(candidates "${LOCKSTEP_LIBTORCH}")
-  foreach(place IN ITEMS "${Torch_DIR}/../../.." ${CMAKE_PREFIX_PATH} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../torch")
+  foreach(place IN ITEMS "${Torch_DIR}/../../.." ${CMAKE_PREFIX_PATH})
     list(APPEND candidates "${place}" "${place}/../..") # torch.utils.cmake_prefix_path is <torch>/share/cmake
   endforeach()
-  set(interpreter "${Python_EXECUTABLE}")
-  if(NOT interpreter)
-    find_program(LOCKSTEP_PYTHON NAMES python3 python)
-    mark_as_advanced(LOCKSTEP_PYTHON)
-    set(interpreter "${LOCKSTEP_PYTHON}")
+  if(Python_EXECUTABLE)
+    lockstep_torch_of("${Python_EXECUTABLE}" in_python)
+    list(APPEND candidates "${in_python}")
   endif()
-  if(interpreter)
-    execute_process(
-      COMMAND "${interpreter}" -c
-              "import sysconfig; from importlib.util import find_spec as find; torch = find('torch'); \
-print(torch.submodule_search_locations[0] if torch else sysconfig.get_path('platlib') + '/torch')"
-      OUTPUT_VARIABLE in_python OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  list(APPEND candidates "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../torch")
+  find_program(LOCKSTEP_PYTHON NAMES python3 python)
+  mark_as_advanced(LOCKSTEP_PYTHON)
+  if(LOCKSTEP_PYTHON AND NOT Python_EXECUTABLE)
+    lockstep_torch_of("${LOCKSTEP_PYTHON}" in_python)
     list(APPEND candidates "${in_python}")
   endif()
   set(${variable} "" PARENT_SCOPE)
@@ -46,6 +43,16 @@ print(torch.submodule_search_locations[0] if torch else sysconfig.get_path('plat
       return()
     endif()
   endforeach()
+endfunction()
+
+# Where the torch package of an interpreter is, or would be.
+function(lockstep_torch_of interpreter variable)
+  execute_process(
+    COMMAND "${interpreter}" -c
+            "import sysconfig; from importlib.util import find_spec as find; torch = find('torch'); \
+print(torch.submodule_search_locations[0] if torch else sysconfig.get_path('platlib') + '/torch')"
+    OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  set(${variable} "${found}" PARENT_SCOPE)
 endfunction()
 
 # lockstep_add_libtorch(<target> <folder>): an interface library that compiles and links with LibTorch.

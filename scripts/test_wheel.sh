@@ -23,6 +23,7 @@ rm -rf build-wheel
 
 cd "$work"
 mkdir home
+cache=$(ccache --get-config cache_dir 2>/dev/null || true)
 export HOME=$work/home
 unset PYTHONPATH
 package=$(venv/bin/python -c 'import lockstep, os; print(os.path.dirname(lockstep.__file__))')
@@ -50,9 +51,34 @@ grep -q "{'epoch': 4, 'loss': 0.2}" first_run.out || fail "the first program pri
 message=$(venv/bin/python -c 'import lockstep.torch' 2>&1 || true)
 [[ $message == *"pip install torch"* ]] || fail "without torch, lockstep.torch says: $message"
 
-cmake -S "$source/tests/wheel/consumer" -B consumer -G Ninja -Dlockstep_DIR="$package/cmake" >consumer.log ||
+directory=$(venv/bin/lockstep --cmake-dir)
+[ "$directory" = "$package/cmake" ] || fail "lockstep --cmake-dir printed '$directory', expected $package/cmake"
+[ ! -e "$directory/lockstepBuildTargets.cmake" ] || fail "the wheel holds the build tree's CMake package"
+cmake -S "$source/tests/wheel/consumer" -B consumer -G Ninja -DLockstep_DIR="$directory" >consumer.log ||
   fail "a C++ project cannot find the package: $(cat consumer.log)"
 cmake --build consumer >consumer.log || fail "a C++ program does not build: $(cat consumer.log)"
 [ "$(consumer/consumer | tail -n 1)" = "step=2 workers=2" ] || fail "the C++ program printed other metrics"
+
+# A new project is as deep as the environment, so that the compiler sees the same relative paths in every run and its cache
+# serves them. The environment has no torch: the checkout's is given as an unpacked LibTorch archive would be.
+libtorch=$("$source/.venv/bin/python" -c 'import torch; print(torch.__path__[0])')
+mkdir libtorch
+for part in include lib share; do ln -s "$libtorch/$part" "libtorch/$part"; done
+export CCACHE_BASEDIR=$work CCACHE_DIR=${CCACHE_DIR:-$cache}
+if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
+(
+  export PATH=$work/venv/bin:$PATH
+  lockstep new cpp first >/dev/null
+  cd first
+  if cmake -S . -B build >configure.log 2>&1; then fail "a new project was configured without LibTorch"; fi
+  grep -q "LibTorch was not found" configure.log || fail "without LibTorch, CMake says: $(cat configure.log)"
+  cmake -S . -B build -DCMAKE_PREFIX_PATH="$work/libtorch" >configure.log 2>&1 ||
+    fail "a new project cannot be configured: $(cat configure.log)"
+  cmake --build build -j 2 >build.log 2>&1 || fail "a new project does not build: $(cat build.log)"
+  ./build/first >first.out || fail "a new project does not train"
+  grep -q -E "^epoch 9: loss [0-9.]+, accuracy 9[5-9]" first.out || fail "a new project printed: $(cat first.out)"
+  ln -s "$libtorch" "$(dirname "$package")/torch" # as if it were installed beside Lockstep
+  cmake -S . -B beside >configure.log 2>&1 || fail "torch beside Lockstep is not found: $(cat configure.log)"
+)
 
 echo "[test-wheel] ok: $(du -sh "$package" | cut -f1) installed"

@@ -49,10 +49,6 @@ class DataParallelTrainer {
 namespace detail {
 bool register_function(const char* name, TrainFunction function);
 bool set_default_agent(const char* path);
-#ifdef LOCKSTEP_INSTALLED_AGENT
-/// The CMake package defines it: where the installed agent lies.
-[[maybe_unused]] static const bool agent_is_set = set_default_agent(LOCKSTEP_INSTALLED_AGENT);
-#endif
 }  // namespace detail
 
 }  // namespace lockstep

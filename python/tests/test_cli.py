@@ -694,7 +694,8 @@ def test_bash_completion(environment: dict[str, str], storage: Path, tmp_path: P
     def complete(*words: str) -> list[str]:
         return complete_in_bash(environment, work, *words)
 
-    assert complete("") == ["run", "runs", "logs", "checkpoint", "completion", "--help", "--version"]
+    commands = ["run", "runs", "logs", "checkpoint", "new", "completion"]
+    assert complete("") == [*commands, "--help", "--version", "--cmake-dir"]
     assert complete("ru") == ["run", "runs"]
     assert complete("run", "tr") == ["train.py"]
     assert complete("logs", "dig") == ["digits 2", "digits-1", "digits-here"]
