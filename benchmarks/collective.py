@@ -1,6 +1,7 @@
-"""All-reduce of our shared memory beside Gloo's, in turns, on this machine: python benchmarks/collective.py [program]
+"""All-reduce of the backend "lockstep" beside Gloo's, in turns, on this machine: python benchmarks/collective.py
 
-One process a rank and one thread each. Both sides take the median of all samples of all turns.
+One process a rank and one thread each, the same calls of torch.distributed. Every side takes the median of all samples
+of all turns. The layer below torch, in C++, is measured too, and so is a copy of as many bytes.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ TURNS = 5
 SIZES = [(KB, 100, 5, 3), (64 * KB, 100, 10, 3), (MB, 50, 10, 3), (25 * MB, 8, 4, 3), (100 * MB, 4, 4, 3)]
 
 
-class Gloo:
-    """Ranks that wait for orders on their standard input."""
+class Ranks:
+    """Processes with a group of torch.distributed that wait for orders on their standard input."""
 
-    def __init__(self, world: int, place: str) -> None:
+    def __init__(self, backend: str, world: int, place: str) -> None:
         environment = dict(os.environ, OMP_NUM_THREADS="1")
         self.ranks = [
             subprocess.Popen(
-                [sys.executable, __file__, "--gloo", str(rank), str(world), f"{place}/store-{world}"],
+                [sys.executable, __file__, backend, str(rank), str(world), f"{place}/{backend}-{world}"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -55,13 +56,14 @@ class Gloo:
             process.communicate()
 
 
-def gloo_rank(rank: int, world: int, store: str) -> None:
+def serve(backend: str, rank: int, world: int, store: str) -> None:
+    import lockstep.torch.backend  # noqa: F401
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo",
+        backend,
         init_method=f"file://{store}",
         rank=rank,
         world_size=world,
@@ -81,8 +83,8 @@ def gloo_rank(rank: int, world: int, store: str) -> None:
     dist.destroy_process_group()
 
 
-def ours(program: Path, world: int, size: int, count: int, what: str = "all_reduce") -> list[float]:
-    command = [str(program), str(world), str(size), str(count), what]
+def program(world: int, size: int, count: int, what: str = "all_reduce") -> list[float]:
+    command = [str(PROGRAM), str(world), str(size), str(count), what]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [float(line) * 1e-6 for line in output.split()]
 
@@ -91,22 +93,27 @@ def name(size: int) -> str:
     return f"{size // MB} MB" if size >= MB else f"{size // KB} KB"
 
 
-def compare(program: Path, world: int, place: str) -> list[Row]:
-    gloo = Gloo(world, place)
+def compare(world: int, place: str) -> list[Row]:
+    gloo, shared = Ranks("gloo", world, place), Ranks("lockstep", world, place)
     rows = []
     for size, count, for_two, for_more in SIZES:
         mine: list[float] = []
         theirs: list[float] = []
+        below: list[float] = []
         copies: list[float] = []
         for _ in range(TURNS):
             theirs += gloo.sample(size, count)
-            mine += ours(program, world, size, count * 4)
-            copies += ours(program, world, size, count * 4, "copy")
-        rows += figures(f"all-reduce of {name(size)}, {world} ranks", mine, theirs, for_two if world == 2 else for_more)
+            mine += shared.sample(size, count * 4)
+            below += program(world, size, count * 4)
+            copies += program(world, size, count * 4, "copy")
+        what = f"all-reduce of {name(size)}, {world} ranks"
+        rows += figures(what, mine, theirs, for_two if world == 2 else for_more)
+        rows.append(Row(f"{what}: below torch", statistics.median(below) * 1e3, "ms", samples=below))
         if world == 2 and size == 25 * MB:
             bound = statistics.median(mine) / statistics.median(copies)
-            rows.append(Row(f"all-reduce of {name(size)}, {world} ranks: times a copy of as much", bound, "x", 1.5))
+            rows.append(Row(f"{what}: times a copy of as much", bound, "x", 1.5))
     gloo.close()
+    shared.close()
     return rows
 
 
@@ -119,14 +126,14 @@ def figures(what: str, mine: Sequence[float], theirs: Sequence[float], wanted: f
     ]
 
 
-def measure(program: Path = PROGRAM) -> list[Row]:
+def measure() -> list[Row]:
     with tempfile.TemporaryDirectory() as place:
-        return [row for world in (2, 4) for row in compare(program, world, place)]
+        return [row for world in (2, 4) for row in compare(world, place)]
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--gloo"]:
-        gloo_rank(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    if len(sys.argv) > 1:
+        serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
     else:
-        for row in measure(Path(sys.argv[1]) if len(sys.argv) > 1 else PROGRAM):
+        for row in measure():
             print(f"{row.what:60} {row.text():>14} {row.wanted_text():>10} {row.verdict()}")

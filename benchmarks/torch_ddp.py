@@ -18,6 +18,7 @@ from pathlib import Path
 from measure import Row, median_row, quiet, scratch
 
 WORKERS = 4
+CPP_PROGRAM = Path(__file__).resolve().parent.parent / "build/benchmarks/cpp/cpp_ddp_benchmark"
 
 STEP = """
 def first_step(place, name, wrap):
@@ -78,7 +79,7 @@ def steps_a_second(wrap):
     torch.manual_seed(0)
     model = wrap(torch.nn.Sequential(*[torch.nn.Linear(1600, 1600) for _ in range(4)]))  # 10 M parameters
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    inputs = torch.randn(32, 1600)
+    inputs = torch.randn(16, 1600)
     rates = []
     for _ in range(6):
         begin = time.perf_counter()
@@ -111,13 +112,14 @@ STEPS_OURS = (
     + """
 import sys
 from lockstep import RunConfig, ScalingConfig, session
-from lockstep.torch import TorchTrainer, prepare_model
+from lockstep.torch import TorchConfig, TorchTrainer, prepare_model
 
 def train_func():
     session.report({"rate": steps_a_second(prepare_model)})
 
 if __name__ == "__main__":
-    result = TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=2),
+    backend = sys.argv[2] if len(sys.argv) > 2 else None
+    result = TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=2), torch_config=TorchConfig(backend),
                           run_config=RunConfig(storage_path=sys.argv[1] + ".runs", verbose=0)).fit()
     open(sys.argv[1], "w").write(repr(result.metrics["rate"]))
 """
@@ -128,7 +130,7 @@ def measure() -> list[Row]:
     ours_cold, theirs_cold = cold()
     warm_row = warm()
     ours_killed, theirs_killed = killed(), torchrun_killed()
-    ours_rate, theirs_rate = rates()
+    rate = rates()
     return [
         Row("torch, cold script: to the first DDP step on 4 ranks", ours_cold, "s"),
         Row("  torchrun", theirs_cold, "s"),
@@ -137,9 +139,14 @@ def measure() -> list[Row]:
         median_row("torch, kill -9 of one of 4: to the next DDP step on all", ours_killed, "s", 0.3),
         Row("  torchrun", theirs_killed, "s"),
         Row("  ours, times torchrun's", statistics.median(ours_killed) / theirs_killed, "x", 1 / 15),
-        Row("DDP steps/s, 10 M parameters, 2 workers, gloo", ours_rate, "/s"),
-        Row("  torchrun", theirs_rate, "/s"),
-        Row("  ours, times torchrun's", ours_rate / theirs_rate, "x", 0.98, True),
+        Row("DDP steps/s, 10 M parameters, batch 16, 2 workers: plain DDP on Gloo by torchrun", rate["torchrun"], "/s"),
+        Row("  ours on Gloo", rate["gloo"], "/s"),
+        Row("    times torchrun's", rate["gloo"] / rate["torchrun"], "x", 0.98, True),
+        Row("  ours as it comes (shared memory)", rate["default"], "/s"),
+        Row("    times torchrun's", rate["default"] / rate["torchrun"], "x", 1.3, True),
+        Row("  ours in C++", rate["C++"], "/s"),
+        Row("    times ours in Python", rate["C++"] / rate["default"], "x", 1, True),
+        *cpp_rows(),
         *checkpoint_rows(),
     ]
 
@@ -152,12 +159,13 @@ def torchrun(workers: int, *options: str) -> list[str]:
     ]
 
 
-def run(command: list[object]) -> None:
-    """One thread a worker, as Lockstep chooses on this machine; what went wrong is printed."""
+def run(command: list[object]) -> str:
+    """One thread a worker, as Lockstep chooses on this machine; returns what it printed."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{command[1:4]} failed: {done.stderr[-3000:]}")
+    return done.stdout
 
 
 def steps_of(place: Path, attempt: int) -> list[tuple[float, int]]:
@@ -259,18 +267,41 @@ def kill_one_a_time(place: Path, samples: list[float], times: int) -> None:
         samples.append(max(when for when, _ in steps_of(place, attempt + 1)) - begin)
 
 
-def rates(times: int = 5) -> tuple[float, float]:
-    """Ours and theirs, in turn: the machine's moods hit both."""
-    samples: tuple[list[float], list[float]] = ([], [])
+def rates(times: int = 5) -> dict[str, float]:
+    """Of each side, in turn: the machine's moods hit all."""
+    sides: dict[str, tuple[str, list[object], list[object]]] = {
+        "torchrun": (STEPS_THEIRS, [*torchrun(2)], []),
+        "gloo": (STEPS_OURS, [sys.executable], ["gloo"]),
+        "default": (STEPS_OURS, [sys.executable], []),
+    }
+    samples: dict[str, list[float]] = {name: [] for name in (*sides, "C++")}
     for _ in range(times):
-        for mine, (code, command) in zip(
-            samples, ((STEPS_OURS, [sys.executable]), (STEPS_THEIRS, torchrun(2))), strict=True
-        ):
+        for name, (code, command, arguments) in sides.items():
             with scratch() as place:
                 (place / "script.py").write_text(code)
-                run([*command, place / "script.py", place / "rate"])
-                mine.append(float((place / "rate").read_text()))
-    return statistics.median(samples[0]), statistics.median(samples[1])
+                run([*command, place / "script.py", place / "rate", *arguments])
+                samples[name].append(float((place / "rate").read_text()))
+        samples["C++"].append(float(run([CPP_PROGRAM, "steps", 2])))
+    return {name: statistics.median(rates) for name, rates in samples.items()}
+
+
+def cpp_rows(times: int = 10) -> list[Row]:
+    """A C++ program: from its start to the first DDP step on all ranks, and from a kill to the next one."""
+    starts: list[float] = []
+    kills: list[float] = []
+    for _ in range(5):
+        with scratch() as place:
+            begin = time.time()
+            run([CPP_PROGRAM, "start", WORKERS, place, 0])
+            starts.append(max(when for when, _ in steps_of(place, 0)) - begin)
+    with scratch() as place:
+        program = subprocess.Popen([CPP_PROGRAM, "start", str(WORKERS), str(place), str(times)])
+        kill_one_a_time(place, kills, times)
+        program.wait(timeout=60)
+    return [
+        median_row("C++ program, start to the first DDP step on 4 ranks", starts, "s", 1.0),
+        median_row("  kill -9 of one of 4: to the next DDP step on all", kills, "s", 0.2),
+    ]
 
 
 def checkpoint_rows() -> list[Row]:

@@ -62,7 +62,8 @@ def prepare_model(
         return _unwrapped(model)  # nothing to average, and DistributedDataParallel refuses it
     if device.type == "cuda":
         options = {"device_ids": [device], "output_device": device, **options}
-    return DistributedDataParallel(model, **options)
+    # Gradients lie in the memory that is exchanged: no copy back.
+    return DistributedDataParallel(model, **{"gradient_as_bucket_view": True, **options})
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
