@@ -140,9 +140,11 @@ driver::RunPlan plan_of(const py::dict& options, const py::bytes& payload) {
   plan.record = optional_of<bool>(options, "record").value_or(true);
   plan.replace_workers = optional_of<bool>(options, "replace_workers").value_or(false);
   if (options.contains("rendezvous") && !options["rendezvous"].is_none()) {
+    const auto rendezvous = py::cast<py::dict>(options["rendezvous"]);
     plan.rendezvous.emplace();
-    plan.rendezvous->hosts = py::cast<std::vector<std::string>>(options["rendezvous"]["hosts"]);
+    plan.rendezvous->hosts = py::cast<std::vector<std::string>>(rendezvous["hosts"]);
     plan.rendezvous->elastic = plan.replace_workers;
+    plan.rendezvous->min_workers = optional_of<int>(rendezvous, "min_workers").value_or(0);
   }
   if (options.contains("extra")) plan.extra = to_value(options["extra"], "extra");
   if (options.contains("function_pkl")) plan.function_pkl = to_bytes(py::cast<py::bytes>(options["function_pkl"]));

@@ -11,13 +11,15 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
+#include "base/text.h"
 
 namespace lockstep::driver {
 namespace {
 
-constexpr std::uint64_t kListener = 0;
+constexpr std::uint64_t kNotices = 0;
 constexpr int kBacklog = 1024;
 constexpr int kEventsAtOnce = 64;
 /// Until the system may accept again.
@@ -67,10 +69,20 @@ std::vector<int> ports_in(const std::string& value) {
   return ports;
 }
 
+bool control(const sys::Descriptor& epoll, int what, const sys::Descriptor& socket, std::uint64_t id,
+             std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  return ::epoll_ctl(epoll.get(), what, socket.get(), &event) == 0;
+}
+
 }  // namespace
 
-Rendezvous::Rendezvous(RendezvousOptions options) : options_(std::move(options)), slots_(slots_of(options_.hosts)) {
-  if (options_.elastic) members_.emplace(options_.hosts, options_.patience);
+Rendezvous::Rendezvous(RendezvousOptions options)
+    : options_(std::move(options)), slots_(slots_of(options_.hosts)), sender_(events_, kNotices, options_.notice) {
+  if (options_.elastic)
+    members_.emplace(options_.hosts, MembersOptions{options_.patience, options_.min_workers, options_.go_on_after});
   events_ = sys::Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!events_) throw refused("epoll_create1");
 }
@@ -80,26 +92,41 @@ Rendezvous::~Rendezvous() = default;
 void Rendezvous::begin_attempt() {
   connections_.clear();
   clear();
-  listening_ = false;
-  listener_ = sys::Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!listener_) throw refused("socket");
+  news_ = {};
+  sender_.forget_all();
+  doors_.clear();
+  listening_ = true;
+  port_ = open_door(-1);
+  if (members_) members_->begin();
+}
+
+int Rendezvous::open_door(int member) {
+  Door door{sys::Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), 0, member};
+  if (!door.socket) throw refused("socket");
   sockaddr_in address{};
   address.sin_family = AF_INET;
   ::inet_pton(AF_INET, kAddress, &address.sin_addr);
   socklen_t size = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(listener_.get(), generic, size) < 0) throw refused("bind");
-  if (::listen(listener_.get(), kBacklog) < 0) throw refused("listen");
-  if (::getsockname(listener_.get(), generic, &size) < 0) throw refused("getsockname");
-  port_ = ntohs(address.sin_port);
-  if (members_) members_->begin();
-  watch_listener(true);
+  if (::bind(door.socket.get(), generic, size) < 0) throw refused("bind");
+  if (::listen(door.socket.get(), kBacklog) < 0) throw refused("listen");
+  if (::getsockname(door.socket.get(), generic, &size) < 0) throw refused("getsockname");
+  door.port = ntohs(address.sin_port);
+  const auto id = next_id_++;
+  if (listening_ && !control(events_, EPOLL_CTL_ADD, door.socket, id, EPOLLIN)) throw refused("epoll_ctl");
+  return doors_.emplace(id, std::move(door)).first->second.port;
+}
+
+const Rendezvous::Door* Rendezvous::door_of(int member) const {
+  const auto found = std::ranges::find(doors_, member, [](const auto& each) { return each.second.member; });
+  return found == doors_.end() ? nullptr : &found->second;
 }
 
 Value Rendezvous::place(int rank) const {
   const Slot& slot = members_ ? members_->slot(rank) : slots_.at(static_cast<std::size_t>(rank));
+  const Door* own = door_of(rank);
   return {{"address", kAddress},
-          {"port", port_},
+          {"port", own != nullptr ? own->port : port_},
           {"host", slot.host},
           {"rank", slot.rank},
           {"size", slot.size},
@@ -111,28 +138,36 @@ Value Rendezvous::place(int rank) const {
 
 // ---------------------------------------------------------------- connections
 
-std::vector<int> Rendezvous::serve(Instant now) {
+RendezvousNews Rendezvous::serve(Instant now) {
   std::array<epoll_event, kEventsAtOnce> ready;
   const int count = ::epoll_wait(events_.get(), ready.data(), ready.size(), 0);
   for (int i = 0; i < count; ++i) {
     const auto id = ready[static_cast<std::size_t>(i)].data.u64;
-    if (id == kListener) {
-      accept(now);
+    if (const auto door = doors_.find(id); door != doors_.end()) {
+      accept(door->second, now);
     } else if (const auto found = connections_.find(id); found != connections_.end()) {
       found->second.waits == Waits::to_be_sent ? send(found) : handle(found, now);
+    } else if (id == kNotices) {
+      sender_.go_on();
     }
   }
   close_late(now);
   if (accept_again_ && now >= *accept_again_) {
     accept_again_.reset();
-    watch_listener(true);
+    watch_doors(true);
   }
-  return members_ ? members_->take_stuck(now) : std::vector<int>{};
+  if (!members_) return {};
+  end_round_when_complete(now);
+  sender_.update(members_->due_notice(), now);
+  news_.stuck = members_->take_stuck(now);
+  news_.needless = members_->take_needless();
+  return std::exchange(news_, {});
 }
 
 std::optional<Instant> Rendezvous::deadline() const {
   std::optional<Instant> first = members_ ? members_->deadline() : std::nullopt;
-  if (accept_again_ && (!first || *accept_again_ < *first)) first = accept_again_;
+  for (const auto& other : {accept_again_, sender_.deadline()})
+    if (other && (!first || *other < *first)) first = other;
   for (const auto& [id, connection] : connections_) {
     const bool may_stay = connection.waits == Waits::round || connection.waits == Waits::loss;
     if (!may_stay && (!first || connection.deadline < *first)) first = connection.deadline;
@@ -153,40 +188,31 @@ void Rendezvous::close_late(Instant now) {
   }
 }
 
-void Rendezvous::watch_listener(bool on) {
+void Rendezvous::watch_doors(bool on) {
   if (listening_ == on) return;
   listening_ = on;
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = kListener;
-  ::epoll_ctl(events_.get(), on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listener_.get(), &event);
+  for (const auto& [id, door] : doors_) control(events_, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, door.socket, id, EPOLLIN);
 }
 
 void Rendezvous::watch(std::uint64_t id, std::uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = id;
-  ::epoll_ctl(events_.get(), EPOLL_CTL_MOD, connections_.at(id).socket.get(), &event);
+  control(events_, EPOLL_CTL_MOD, connections_.at(id).socket, id, events);
 }
 
-void Rendezvous::accept(Instant now) {
+void Rendezvous::accept(const Door& door, Instant now) {
   for (;;) {
     // The others wait in the system's queue.
-    if (connections_.size() >= options_.most_connections) return watch_listener(false);
-    sys::Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (connections_.size() >= options_.most_connections) return watch_doors(false);
+    sys::Descriptor socket(::accept4(door.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!socket) {
       if (errno == EAGAIN) return;
       log_warning("[rendezvous] accept: " + std::string(strerror(errno)));  // no descriptor is left, or no memory
       accept_again_ = now + ticks(kRest);
-      return watch_listener(false);
+      return watch_doors(false);
     }
     const auto id = next_id_++;
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = id;
-    if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, socket.get(), &event) < 0) continue;
-    Connection connection{std::move(socket), RequestReader(kAddress, options_.request)};
+    if (!control(events_, EPOLL_CTL_ADD, socket, id, EPOLLIN)) continue;
+    Connection connection{std::move(socket), RequestReader(kAddress, options_.request), door.member};
     connection.deadline = now + ticks(options_.request_timeout);
     handle(connections_.emplace(id, std::move(connection)).first, now);  // most requests are there already
   }
@@ -209,7 +235,7 @@ void Rendezvous::handle(Connections::iterator connection, Instant now) {
 void Rendezvous::close(Connections::iterator connection) {
   if (connection->second.waits == Waits::round) members_->withdraw(connection->second.member);
   connections_.erase(connection);
-  if (!accept_again_) watch_listener(true);
+  if (!accept_again_) watch_doors(true);
 }
 
 void Rendezvous::reply(Connections::iterator connection, int status, std::string_view body) {
@@ -234,9 +260,7 @@ void Rendezvous::send(Connections::iterator connection) {
 
 void Rendezvous::answer_request(Connections::iterator connection, Instant now) {
   const StoreRequest& request = connection->second.reader.request();
-  if (members_ && (members_->in_round() || request.scope == "rank_and_size" || request.scope == "losses" ||
-                   request.scope == "worker_addresses"))
-    return answer_elastic(connection, now);
+  if (concerns_members(connection->second)) return answer_elastic(connection, now);
   if (request.method == "PUT") {
     const bool stored = put(request);
     if (stored) give(request);
@@ -265,20 +289,46 @@ void Rendezvous::give(const StoreRequest& put) {
   }
 }
 
+bool Rendezvous::concerns_members(const Connection& connection) const {
+  static constexpr std::array<std::string_view, 4> kScopes = {"rank_and_size", "losses", "worker_addresses", "done"};
+  if (!members_) return false;
+  const bool left = connection.door >= 0 && members_->is_away(connection.door);
+  return left || members_->in_round() || std::ranges::count(kScopes, connection.reader.request().scope) > 0;
+}
+
 void Rendezvous::answer_elastic(Connections::iterator connection, Instant now) {
   const auto& [method, scope, key, body] = connection->second.reader.request();
   std::optional<int> asks;
   if (method == "GET" && scope == "rank_and_size") asks = members_->called(key);
-  if (method == "PUT" && scope == "global")
-    if (const auto rank = rank_in(key)) asks = members_->newcomer(*rank);
+  if (method == "PUT" && scope == "global") asks = newcomer(connection->second);
   if (asks) {
     members_->ask(*asks, now);
-    hold(connection, Waits::round, *asks);
-    return end_round_when_complete();
+    return hold(connection, Waits::round, *asks);
   }
   if (method == "GET" && scope == "rank_and_size") return reply(connection, 200, kNoMember);
   if (method == "GET" && scope == "losses") return hold(connection, Waits::loss, number_in(key).value_or(-1));
+  if (method == "PUT" && scope == "worker_addresses") keep_address(connection->second);
+  if (method == "PUT" && scope == "done")
+    if (const auto rank = number_in(key); rank && *rank < static_cast<int>(slots_.size())) members_->finish(*rank);
   reply(connection, method == "GET" ? 404 : 200);
+}
+
+/// Whose first words these are. One that has a door of its own says nothing elsewhere.
+std::optional<int> Rendezvous::newcomer(const Connection& connection) const {
+  const auto rank = rank_in(connection.reader.request().key);
+  if (!rank) return std::nullopt;
+  if (connection.door >= 0) return members_->is_fresh(connection.door) ? std::optional(connection.door) : std::nullopt;
+  const auto member = members_->newcomer(*rank);
+  return member && door_of(*member) == nullptr ? member : std::nullopt;
+}
+
+/// A worker puts its address once, when it has its first slot.
+void Rendezvous::keep_address(const Connection& connection) {
+  const StoreRequest& put = connection.reader.request();
+  const auto member = connection.door >= 0 ? std::optional(connection.door) : members_->called(put.key);
+  auto address = read_notice_address(put.body);
+  if (!address) log_debug("[rendezvous] the notice address of " + in_quotes(put.key) + " is not understood");
+  if (member && address) sender_.set_address(*member, std::move(*address));
 }
 
 /// Who asks twice has given up the first time.
@@ -292,37 +342,45 @@ void Rendezvous::hold(Connections::iterator connection, Waits what, int member) 
   connection->second.member = member;
 }
 
-void Rendezvous::end_round_when_complete() {
-  if (!members_->all_ask()) return;
+void Rendezvous::end_round_when_complete(Instant now) {
+  const auto how = members_->round(now);
+  if (how == Members::Round::open) return;
   clear();
+  auto& changed = how == Members::Round::whole ? news_.joined : news_.left;
+  for (const int member : members_->end_round(how)) changed.push_back(member);
   std::vector<std::uint64_t> held;
   for (const auto& [id, connection] : connections_)
-    if (connection.waits == Waits::round) held.push_back(id);
-  members_->end_round();
+    if (connection.waits == Waits::round && !members_->is_away(connection.member)) held.push_back(id);
   const auto joins = [&](std::uint64_t id) { return connections_.at(id).reader.request().method == "PUT"; };
   for (const auto id : held)
     if (joins(id)) put(connections_.at(id).reader.request());
   for (const auto id : held) {
-    const std::string slot = joins(id) ? "" : text_of(members_->slot(connections_.at(id).member));
+    const std::string slot = joins(id) ? "" : text_of(members_->told(connections_.at(id).member));
     reply(connections_.find(id), 200, slot);
   }
 }
 
 bool Rendezvous::lose(int rank) {
   if (!members_) return true;
-  const bool can_go_on = members_->lose(rank);
+  const bool others_go_on = members_->is_away(rank);
+  const bool possible = members_->lose(rank);
+  sender_.forget(rank);
+  if (options_.min_workers > 0) {
+    std::erase_if(doors_, [&](const auto& each) { return each.second.member == rank; });
+    open_door(rank);
+  }
+  std::erase_if(connections_, [&](const auto& each) {  // the dead one's own
+    return each.second.waits == Waits::round && each.second.member == rank;
+  });
+  if (others_go_on) return possible;
   std::string ports;
   for (const int port : ports_) ports += (ports.empty() ? "" : ",") + std::to_string(port);
   clear();
   for (auto each = connections_.begin(); each != connections_.end();) {
     const auto held = each++;
-    const auto& [socket, reader, waits, deadline, member, out] = held->second;
-    if (waits == Waits::round && member == rank)
-      connections_.erase(held);  // the dead one's own
-    else if (waits == Waits::loss)
-      reply(held, 200, ports);
+    if (held->second.waits == Waits::loss) reply(held, 200, ports);
   }
-  return can_go_on;
+  return possible;
 }
 
 // ---------------------------------------------------------------- the store

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/text.h"
 
@@ -34,25 +35,27 @@ std::vector<Slot> slots_of(const std::vector<std::string>& hosts) {
   return slots;
 }
 
-Members::Members(const std::vector<std::string>& hosts, Seconds patience)
-    : slots_(slots_of(hosts)), patience_(patience) {
+Members::Members(const std::vector<std::string>& hosts, MembersOptions options)
+    : slots_(slots_of(hosts)), options_(options) {
+  if (options_.fewest < 0 || options_.fewest > static_cast<int>(slots_.size()))
+    throw ConfigError("[rendezvous] at least " + std::to_string(options_.fewest) + " workers are to go on, but there " +
+                      (slots_.size() == 1 ? "is 1" : "are " + std::to_string(slots_.size())) +
+                      "; choose min_workers from 1 to the number of workers");
   begin();
 }
 
 void Members::begin() {
   members_.assign(slots_.size(), {});
-  for (std::size_t i = 0; i < members_.size(); ++i) members_[i].slot = members_[i].slot_before = static_cast<int>(i);
+  for (std::size_t i = 0; i < members_.size(); ++i) members_[i].slot = static_cast<int>(i);
   first_ask_.reset();
   in_round_ = true;
 }
 
-const Slot& Members::slot(int member) const {
-  return slots_.at(static_cast<std::size_t>(members_.at(static_cast<std::size_t>(member)).slot));
-}
+const Slot& Members::slot(int member) const { return slots_.at(static_cast<std::size_t>(at(member).slot)); }
 
 std::optional<int> Members::called(std::string_view place) const {
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    const Slot& slot = slots_[static_cast<std::size_t>(members_[i].slot_before)];
+    const Slot& slot = members_[i].told;
     if (!members_[i].fresh && place == slot.host + ":" + std::to_string(slot.local_rank)) return static_cast<int>(i);
   }
   return std::nullopt;
@@ -65,19 +68,22 @@ std::optional<int> Members::newcomer(int rank) const {
 }
 
 void Members::ask(int member, Instant now) {
-  Member& asking = members_.at(static_cast<std::size_t>(member));
-  in_round_ = true;
+  Member& asking = at(member);
   asking.asks = true;
-  if (!asking.fresh && !first_ask_) first_ask_ = now;
+  if (asking.fresh) return;
+  in_round_ = true;
+  if (!first_ask_) first_ask_ = now;
 }
 
-void Members::withdraw(int member) { members_.at(static_cast<std::size_t>(member)).asks = false; }
+void Members::withdraw(int member) { at(member).asks = false; }
 
 bool Members::lose(int member) {
-  Member& lost = members_.at(static_cast<std::size_t>(member));
+  Member& lost = at(member);
+  lost.asks = lost.named = false;
+  if (lost.away) return true;
   in_round_ = true;
   lost.fresh = true;
-  lost.asks = lost.named = false;
+  lost.done = false;
   if (std::ranges::none_of(members_, [](const Member& each) { return !each.fresh && each.asks; })) first_ask_.reset();
   if (lost.slot != 0 || std::ranges::all_of(members_, &Member::fresh)) return true;
   Member* heir = nullptr;
@@ -90,17 +96,77 @@ bool Members::lose(int member) {
   return true;
 }
 
-bool Members::all_ask() const { return in_round_ && std::ranges::all_of(members_, &Member::asks); }
+// ---------------------------------------------------------------- the end of a round
 
-void Members::end_round() {
-  for (Member& each : members_) each = {each.slot, each.slot, false, false, false};
+Members::Round Members::round(Instant now) const {
+  if (!in_round_) return Round::open;
+  if (std::ranges::all_of(members_, &Member::asks)) return Round::whole;
+  const auto due = smaller_at();
+  return due && now >= *due ? Round::smaller : Round::open;
+}
+
+std::optional<Instant> Members::smaller_at() const {
+  const auto stays = [](const Member& each) { return !each.fresh; };
+  const bool enough = options_.fewest > 0 && std::ranges::count_if(members_, stays) >= options_.fewest;
+  const bool all_ask = std::ranges::all_of(members_, [](const Member& each) { return each.fresh || each.asks; });
+  if (!in_round_ || !first_ask_ || !enough || !all_ask) return std::nullopt;
+  return *first_ask_ + ticks(options_.go_on_after);
+}
+
+std::vector<int> Members::end_round(Round how) {
   first_ask_.reset();
   in_round_ = false;
+  return how == Round::whole ? end_whole_round() : end_smaller_round();
+}
+
+std::vector<int> Members::end_whole_round() {
+  std::vector<int> back;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    Member& each = members_[i];
+    if (each.away) back.push_back(static_cast<int>(i));
+    each = {each.slot, slots_[static_cast<std::size_t>(each.slot)], false};
+  }
+  return back;
+}
+
+std::vector<int> Members::end_smaller_round() {
+  std::vector<int> left;
+  std::vector<Member*> stay;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    Member& each = members_[i];
+    if (!each.fresh) stay.push_back(&each);
+    if (each.fresh && !each.away) left.push_back(static_cast<int>(i));
+    each.away = each.fresh;
+  }
+  std::ranges::sort(stay, {}, &Member::slot);
+  std::vector<std::string> hosts;
+  for (const Member* each : stay) hosts.push_back(slots_[static_cast<std::size_t>(each->slot)].host);
+  const auto slots = slots_of(hosts);
+  for (std::size_t i = 0; i < stay.size(); ++i) *stay[i] = {stay[i]->slot, slots[i], false};
+  return left;
+}
+
+// ---------------------------------------------------------------- who is waited for
+
+std::optional<int> Members::due_notice() const {
+  if (in_round_ || std::ranges::none_of(members_, &Member::away)) return std::nullopt;
+  if (!std::ranges::all_of(members_, [](const Member& each) { return each.away ? each.asks : !each.done; }))
+    return std::nullopt;
+  const auto first = std::ranges::find(members_, 0, &Member::slot);
+  return static_cast<int>(first - members_.begin());
+}
+
+std::vector<int> Members::take_needless() {
+  std::vector<int> needless;
+  if (!std::ranges::all_of(members_, [](const Member& each) { return each.away || each.done; })) return needless;
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    if (members_[i].away && !std::exchange(members_[i].named, true)) needless.push_back(static_cast<int>(i));
+  return needless;
 }
 
 std::vector<int> Members::take_stuck(Instant now) {
   std::vector<int> stuck;
-  const auto due = deadline();
+  const auto due = stuck_at();
   if (!due || now < *due) return stuck;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     if (!is_overdue(members_[i])) continue;
@@ -110,10 +176,16 @@ std::vector<int> Members::take_stuck(Instant now) {
   return stuck;
 }
 
-std::optional<Instant> Members::deadline() const {
+std::optional<Instant> Members::stuck_at() const {
   const bool overdue = std::ranges::any_of(members_, [this](const Member& each) { return is_overdue(each); });
   if (!in_round_ || !first_ask_ || !overdue) return std::nullopt;
-  return *first_ask_ + ticks(patience_);
+  return *first_ask_ + ticks(options_.patience);
+}
+
+/// Whoever is overdue keeps a smaller round from its end: never both run.
+std::optional<Instant> Members::deadline() const {
+  const auto stuck = stuck_at();
+  return stuck ? stuck : smaller_at();
 }
 
 }  // namespace lockstep::driver

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <map>
+#include <utility>
 
 #include "base/failure.h"
 #include "base/ids.h"
@@ -78,6 +80,10 @@ wire::CheckpointGiven given_of(const std::optional<Checkpoint>& checkpoint) {
 
 /// So long a driver may be busy without a word about it.
 constexpr Seconds kShortAbsence{0.1};
+/// A rank that is away is never so many reports behind the others that they should hear of it.
+constexpr int kMostMissed = 500;
+/// More than ranks that have returned wait for each other.
+constexpr Seconds kLeavingTime{3600.0};
 /// Workers are judged when so much time has passed, though there is always more to read.
 constexpr auto kLongestBacklog = 60s;
 
@@ -138,6 +144,8 @@ class RunLoop {
     record_.num_workers = plan_.options.scaling.num_workers;
     record_.config_run = settings_of(plan_.options);
     if (plan_.rendezvous) record_.config_run["rendezvous"] = {{"hosts", plan_.rendezvous->hosts}};
+    if (plan_.rendezvous && plan_.rendezvous->min_workers > 0)
+      record_.config_run["rendezvous"]["min_workers"] = plan_.rendezvous->min_workers;
     if (plan_.replace_workers) record_.config_run["replace_workers"] = true;
     if (!plan_.metadata.empty()) record_.metadata = plan_.metadata;
     first_attempt_ = plan_.restore ? record_.attempt + 1 : 0;
@@ -244,8 +252,7 @@ class RunLoop {
     if (fds[1].revents != 0) take_signals();
     if (fds[0].revents != 0) receive();
     const Instant time = now();
-    if (fds[2].revents != 0 || (round_due && time >= *round_due))
-      for (const int rank : rendezvous_->serve(time)) events_.push_back(RankStuck{state_.attempt, rank});
+    if (fds[2].revents != 0 || (round_due && time >= *round_due)) take_news(rendezvous_->serve(time));
     if (recorder_->flush_due() && time >= *recorder_->flush_due()) guarded([&] { recorder_->flush(); });
     if (save_due_ && time >= *save_due_) {
       save_due_.reset();
@@ -309,14 +316,18 @@ class RunLoop {
   }
   void on(wire::WorkerAlive& m) { events_.push_back(Alive{m.attempt, m.rank}); }
   void on(wire::KeptWorkers&) {}  // nobody asked
-  void on(wire::WorkerStarted& m) { events_.push_back(WorkerStarted{m.attempt, m.rank, m.pid}); }
+  void on(wire::WorkerStarted& m) {
+    events_.push_back(WorkerStarted{m.attempt, m.rank, m.pid});
+    if (m.attempt == state_.attempt && is_needless(m.rank)) agent_.send(wire::StopWorker{m.attempt, m.rank});
+  }
   void on(wire::LogText& m) {
     guarded([&] { logs_->append(m.rank, m.text); });
     console_.output(m.rank, m.text);
   }
   void on(wire::WorkerStacks& m) { events_.push_back(WorkerStacks{m.attempt, m.rank, std::move(m.text)}); }
   void on(wire::WorkerExited& m) {
-    events_.push_back(WorkerExited{m.attempt, m.rank, m.code, m.signal, m.out_of_memory, m.stopped_by_us});
+    const bool by_us = m.stopped_by_us || (m.attempt == state_.attempt && is_needless(m.rank));
+    events_.push_back(WorkerExited{m.attempt, m.rank, m.code, m.signal, m.out_of_memory, by_us});
   }
   void on(wire::AttemptEnded& m) { events_.push_back(AttemptEnded{m.attempt}); }
 
@@ -336,19 +347,25 @@ class RunLoop {
     events_.push_back(WorkerFailed{attempt, rank, std::move(failure)});
   }
   void from_worker(int attempt, int rank, wire::WorkerReady& m) {
-    recorder_->function_started(rank, {m.hostname, m.node_ip, m.pid});
+    const metrics::Place place{m.hostname, m.node_ip, m.pid};
+    recorder_->function_started(rank, place);
+    if (plan_.replace_workers) absences_[rank].place = place;
     if (!plan_.keep_workers)
       say("lockstep: rank " + std::to_string(rank) + " running (pid " + std::to_string(m.pid) + ")");
     events_.push_back(WorkerRuns{attempt, rank, m.pid});
   }
   void from_worker(int attempt, int rank, wire::Reports& m) {
+    for (wire::Report& report : m.reports) report.index = counted(rank, report.index);
     events_.push_back(Reported{attempt, rank, std::move(m.reports)});
+    pass_reports_of_new(kMostMissed);
   }
   void from_worker(int attempt, int rank, wire::CheckpointWritten& m) {
+    m.report = counted(rank, m.report);
     events_.push_back(PartWritten{attempt, rank, std::move(m)});
   }
   void from_worker(int attempt, int rank, wire::CheckpointWanted& m) {
-    events_.push_back(CheckpointWanted{attempt, rank, m.report});
+    pass_reports_of_new(1);
+    events_.push_back(CheckpointWanted{attempt, rank, counted(rank, m.report)});
   }
   void from_worker(int attempt, int rank, wire::Heartbeat& m) {
     events_.push_back(HeartBeat{attempt, rank, m.progress});
@@ -357,6 +374,7 @@ class RunLoop {
     events_.push_back(MeetingEntered{attempt, rank, std::move(m)});
   }
   void from_worker(int attempt, int rank, wire::WorkerFinished& m) {
+    finish_needless(rank);
     values_.at(static_cast<std::size_t>(rank)) = std::move(m.value);
     events_.push_back(WorkerFinished{attempt, rank});
   }
@@ -364,6 +382,74 @@ class RunLoop {
     Failure failure = failure_from_value(m.failure);
     failure.log_lines = logs_->last_lines(rank);
     events_.push_back(WorkerFailed{attempt, rank, std::move(failure)});
+  }
+
+  // ------------------------------------------------------------ ranks of an elastic job that are not there yet
+
+  void take_news(const RendezvousNews& news) {
+    for (const int rank : news.stuck) events_.push_back(RankStuck{state_.attempt, rank});
+    for (const int rank : news.left) guarded([&] { leave(rank); });
+    for (const int rank : news.joined) guarded([&] { join(rank); });
+    for (const int rank : news.needless) end_needless(rank);
+  }
+
+  void leave(int rank) {
+    console_.line("lockstep: the other ranks go on until rank " + std::to_string(rank) + " is there");
+    recorder_->finished(rank);  // their reports do not wait for it
+  }
+
+  void join(int rank) {
+    console_.line("lockstep: rank " + std::to_string(rank) + " takes part again");
+    pass_reports(rank, 1);
+    recorder_->restarted(rank);
+    recorder_->function_started(rank, absences_[rank].place);
+  }
+
+  /// Counts the reports that others have made and a new rank has not, when they are so many, as made by it too, with
+  /// nothing in them: it will not be behind when it takes part, and until then nobody waits for a checkpoint of it.
+  void pass_reports(int rank, int when) {
+    const int most = std::ranges::max(state_.ranks, {}, &RankState::reports).reports;
+    const int missed = most - state_.ranks.at(static_cast<std::size_t>(rank)).reports;
+    if (missed < when) return;
+    absences_[rank].missed += missed;
+    handle(Reported{state_.attempt, rank, std::vector<wire::Report>(static_cast<std::size_t>(missed))});
+  }
+  void pass_reports_of_new(int when) {
+    for (int rank = 0; rank < static_cast<int>(state_.ranks.size()); ++rank)
+      if (is_new(rank)) pass_reports(rank, when);
+  }
+  /// Whether it replaces a rank that died, and has not found the others yet.
+  bool is_new(int rank) const {
+    const auto found = absences_.find(rank);
+    return rendezvous_ && rendezvous_->is_fresh(rank) && found != absences_.end() && found->second.replaces;
+  }
+
+  /// A worker counts its reports from where the others were when it was started.
+  int counted(int rank, int report) const {
+    const auto found = absences_.find(rank);
+    return found == absences_.end() || report < 0 ? report : report + found->second.missed;
+  }
+
+  /// All others have returned, and wait for this one to leave with them.
+  void end_needless(int rank) {
+    console_.line("lockstep: rank " + std::to_string(rank) + " is not needed: the others have finished");
+    absences_[rank].needless = true;
+    events_.push_back(MeetingEntered{state_.attempt, rank, {state_.meeting.number, kLeavingTime.count(), {}}});
+    agent_.send(wire::StopWorker{state_.attempt, rank});
+  }
+  /// When the last of the others finishes: all that they reported is known then. One that took part later is not
+  /// behind: where it began to count may be a report too early, which was on its way to us.
+  void finish_needless(int last) {
+    for (int rank = 0; rank < state_.policy.world_size; ++rank)
+      if (rank != last && !state_.ranks.at(static_cast<std::size_t>(rank)).finished && !is_needless(rank)) return;
+    for (const auto& [rank, absence] : absences_) {
+      if (absence.replaces) pass_reports(rank, 1);
+      if (absence.needless) events_.push_back(WorkerFinished{state_.attempt, rank});
+    }
+  }
+  bool is_needless(int rank) const {
+    const auto found = absences_.find(rank);
+    return found != absences_.end() && found->second.needless;
   }
 
   // ------------------------------------------------------------ actions
@@ -390,6 +476,7 @@ class RunLoop {
                                  time_before_ + Seconds(now() - started_).count()};
     recorder_->begin_attempt(state_.policy.world_size, from);
     if (rendezvous_) rendezvous_->begin_attempt();
+    absences_.clear();
     wire::StartAttempt start;
     start.attempt = attempt;
     start.payload = plan_.payload;
@@ -453,6 +540,8 @@ class RunLoop {
       return events_.push_back(DriverFailed{std::move(failure), false});
     }
     recorder_->restarted(action.rank);
+    absences_[action.rank] = {.replaces = true};
+    if (rendezvous_ && rendezvous_->is_away(action.rank)) recorder_->finished(action.rank);
     const auto latest = keeper_.begin_rank(action.rank);
     Value begin = begin_of(common_begin(action.attempt, latest ? latest : plan_.options.resume_from), action.rank);
     begin["first_report"] = action.first_report;
@@ -488,7 +577,9 @@ class RunLoop {
     } catch (const wire::WireError& error) {
       return not_understood(state_.attempt, action.rank, error);
     }
-    keeper_.let_go(action.rank);  // who reports has read what it resumes from
+    const auto is_its_own = [](const wire::Report& each) { return each.has_checkpoint || !each.metrics.empty(); };
+    if (std::ranges::any_of(action.reports, is_its_own))
+      keeper_.let_go(action.rank);  // who reports has read what it resumes from
     if (!save_due_) save_due_ = now() + 1s;
   }
 
@@ -614,6 +705,14 @@ class RunLoop {
   Instant started_{};
   Instant listened_at_{};  ///< until when the workers' silence is their own
   std::string node_;
+  /// A rank of an elastic job, and what the others did without it.
+  struct Absence {
+    metrics::Place place{};
+    int missed = 0;         ///< reports of the others before it took part, which it does not count itself
+    bool replaces = false;  ///< one that died
+    bool needless = false;
+  };
+  std::map<int, Absence> absences_;
   std::vector<Bytes> values_;  ///< by rank: what the attempt's functions returned
   double time_before_ = 0;
   int first_attempt_ = 0;

@@ -40,30 +40,41 @@ TEST(Slots, NamesThatTheProtocolCannotCarry) {
 class MembersTest : public testing::Test {
  protected:
   static constexpr Seconds kPatience{2.0};
+  static constexpr Seconds kGoOnAfter{0.5};
+  using Round = Members::Round;
 
   /// Members that have been through their first round.
-  Members joined(Hosts hosts) {
-    Members members(std::move(hosts), kPatience);
+  Members joined(const Hosts& hosts, int fewest = 0) {
+    Members members(hosts, {kPatience, fewest, kGoOnAfter});
     for (int i = 0; i < members.slot(0).size; ++i) members.ask(i, time);
-    EXPECT_TRUE(members.all_ask());
-    members.end_round();
+    EXPECT_EQ(members.round(time), Members::Round::whole);
+    members.end_round(Members::Round::whole);
     return members;
+  }
+
+  /// The world goes on without `lost`, whose successor is late.
+  void shrink(Members& members, int lost) {
+    ASSERT_TRUE(members.lose(lost));
+    for (int i = 0; i < members.slot(0).size; ++i)
+      if (!members.is_fresh(i)) members.ask(i, time);
+    ASSERT_EQ(members.round(time + 500ms), Round::smaller);
+    EXPECT_EQ(members.end_round(Round::smaller), std::vector<int>{lost});
   }
 
   Instant time = Instant{} + 1000s;
 };
 
 TEST_F(MembersTest, TheFirstRoundIsOfNewcomers) {
-  Members members(Hosts(2, "a"), kPatience);
+  Members members(Hosts(2, "a"), {kPatience});
   EXPECT_TRUE(members.in_round());
   EXPECT_EQ(members.called("a:0"), std::nullopt);
   EXPECT_EQ(members.newcomer(1), 1);
   members.ask(1, time);
   EXPECT_EQ(members.newcomer(1), std::nullopt) << "it is there";
-  EXPECT_FALSE(members.all_ask());
+  EXPECT_EQ(members.round(time + 1h), Members::Round::open);
   members.ask(0, time);
-  EXPECT_TRUE(members.all_ask());
-  members.end_round();
+  EXPECT_EQ(members.round(time), Members::Round::whole);
+  members.end_round(Members::Round::whole);
   EXPECT_FALSE(members.in_round());
   EXPECT_EQ(members.called("a:1"), 1);
   EXPECT_EQ(members.called("a:2"), std::nullopt);
@@ -77,10 +88,10 @@ TEST_F(MembersTest, ADeathBeginsARoundForAll) {
   EXPECT_EQ(members.called("a:1"), std::nullopt);
   members.ask(0, time);
   members.ask(2, time);
-  EXPECT_FALSE(members.all_ask());
+  EXPECT_EQ(members.round(time + 1h), Members::Round::open);
   ASSERT_EQ(members.newcomer(1), 1);
   members.ask(1, time);
-  EXPECT_TRUE(members.all_ask());
+  EXPECT_EQ(members.round(time), Members::Round::whole);
   for (int i : {0, 1, 2}) EXPECT_EQ(members.slot(i).rank, i);
 }
 
@@ -97,7 +108,7 @@ TEST_F(MembersTest, RankZeroIsNeverFreshWhileAnotherHasTheState) {
   EXPECT_EQ(members.slot(0).rank, 1);
   EXPECT_EQ(members.slot(1).rank, 2);
   for (int i : {0, 1, 2}) members.ask(i, time);
-  members.end_round();
+  members.end_round(Members::Round::whole);
   EXPECT_EQ(members.called("a:0"), 2);
   EXPECT_EQ(members.called("a:1"), 0);
   EXPECT_EQ(members.called("a:2"), 1);
@@ -111,7 +122,7 @@ TEST_F(MembersTest, TheHeirIsOnTheSameHost) {
 }
 
 TEST_F(MembersTest, ADeathBeforeTheFirstRoundIsOverChangesNoSlot) {
-  Members members(Hosts(2, "a"), kPatience);
+  Members members(Hosts(2, "a"), {kPatience});
   EXPECT_TRUE(members.lose(0));
   EXPECT_EQ(members.slot(0).rank, 0);
 }
@@ -132,7 +143,7 @@ TEST_F(MembersTest, WhoDoesNotComeWhileAnotherWaitsIsStuck) {
   members.lose(3);
   EXPECT_TRUE(members.take_stuck(time + 60s).empty()) << "its successor has time";
   members.ask(3, time + 60s);
-  EXPECT_TRUE(members.all_ask());
+  EXPECT_EQ(members.round(time), Members::Round::whole);
 }
 
 TEST_F(MembersTest, WhoWithdrawsIsWaitedForAgain) {
@@ -141,9 +152,9 @@ TEST_F(MembersTest, WhoWithdrawsIsWaitedForAgain) {
   EXPECT_TRUE(members.in_round()) << "a rank may ask without a death";
   members.withdraw(0);
   members.ask(1, time);
-  EXPECT_FALSE(members.all_ask());
+  EXPECT_EQ(members.round(time + 1h), Members::Round::open);
   members.ask(0, time);
-  EXPECT_TRUE(members.all_ask());
+  EXPECT_EQ(members.round(time), Members::Round::whole);
 }
 
 TEST_F(MembersTest, AnAttemptBeginsAnew) {
@@ -154,7 +165,186 @@ TEST_F(MembersTest, AnAttemptBeginsAnew) {
   EXPECT_EQ(members.slot(0).rank, 0);
   EXPECT_EQ(members.called("a:1"), std::nullopt);
   EXPECT_EQ(members.deadline(), std::nullopt);
-  EXPECT_FALSE(members.all_ask());
+  EXPECT_EQ(members.round(time + 1h), Members::Round::open);
+}
+
+// ---------------------------------------------------------------- smaller worlds
+
+TEST_F(MembersTest, OthersGoOnWhenTheNewOneIsLate) {
+  Members members = joined(Hosts(3, "a"), 2);
+  members.lose(1);
+  members.ask(0, time);
+  EXPECT_EQ(members.deadline(), time + ticks(kPatience)) << "another one is to come";
+  EXPECT_EQ(members.round(time + 1s), Round::open) << "nobody who lives is left behind";
+  members.ask(2, time + 100ms);
+  EXPECT_EQ(members.deadline(), time + 500ms);
+  EXPECT_EQ(members.round(time + 499ms), Round::open);
+  EXPECT_EQ(members.round(time + 500ms), Round::smaller);
+  EXPECT_FALSE(members.is_away(1));
+  EXPECT_EQ(members.end_round(Round::smaller), std::vector<int>{1});
+  EXPECT_TRUE(members.is_away(1));
+  EXPECT_FALSE(members.in_round());
+  EXPECT_EQ(members.deadline(), std::nullopt);
+  EXPECT_EQ(text(members.told(0)), "a 0 2 0 2 0 1");
+  EXPECT_EQ(text(members.told(2)), "a 1 2 1 2 0 1");
+  EXPECT_EQ(members.called("a:1"), 2) << "it calls itself as it was told";
+  EXPECT_EQ(members.called("a:2"), std::nullopt);
+  EXPECT_EQ(text(members.slot(1)), "a 1 3 1 3 0 1") << "the new one was told of the whole world";
+}
+
+TEST_F(MembersTest, ANewOneThatIsInTimeIsNotLeft) {
+  Members members = joined(Hosts(3, "a"), 2);
+  members.lose(1);
+  for (int i : {0, 2, 1}) members.ask(i, time);
+  EXPECT_EQ(members.round(time), Round::whole);
+  EXPECT_EQ(members.round(time + 1h), Round::whole);
+  EXPECT_EQ(members.end_round(Round::whole), std::vector<int>{});
+}
+
+TEST_F(MembersTest, AllComeTogetherAgain) {
+  Members members = joined(Hosts(3, "a"), 2);
+  shrink(members, 1);
+  EXPECT_EQ(members.due_notice(), std::nullopt);
+  members.ask(1, time);
+  EXPECT_FALSE(members.in_round()) << "the others do not know yet";
+  EXPECT_EQ(members.due_notice(), 0);
+  members.ask(0, time);
+  EXPECT_EQ(members.due_notice(), std::nullopt) << "they know";
+  EXPECT_EQ(members.round(time + 1s), Round::open);
+  members.ask(2, time);
+  ASSERT_EQ(members.round(time), Round::whole);
+  EXPECT_EQ(members.end_round(Round::whole), std::vector<int>{1});
+  for (int i : {0, 1, 2}) {
+    EXPECT_EQ(members.told(i).rank, i);
+    EXPECT_EQ(members.told(i).size, 3);
+    EXPECT_FALSE(members.is_away(i));
+  }
+  EXPECT_EQ(members.due_notice(), std::nullopt);
+}
+
+TEST_F(MembersTest, FewerThanTheFewestWait) {
+  Members members = joined(Hosts(3, "a"), 2);
+  members.lose(1);
+  members.lose(2);
+  members.ask(0, time);
+  EXPECT_EQ(members.round(time + 1h), Round::open);
+  members.ask(1, time);
+  EXPECT_EQ(members.round(time + 1h), Round::open) << "it has no state";
+  members.ask(2, time);
+  EXPECT_EQ(members.round(time), Round::whole);
+}
+
+TEST_F(MembersTest, ADeathInASmallerWorld) {
+  Members members = joined(Hosts(4, "a"), 2);
+  shrink(members, 3);
+  members.ask(3, time);
+  EXPECT_EQ(members.due_notice(), 0);
+  EXPECT_TRUE(members.lose(0));
+  EXPECT_TRUE(members.in_round());
+  EXPECT_EQ(members.slot(0).rank, 1) << "its successor is told so; the one that waits already has its slot still";
+  EXPECT_EQ(members.slot(1).rank, 0);
+  EXPECT_EQ(members.slot(3).rank, 3);
+  members.ask(1, time);
+  members.ask(2, time);
+  ASSERT_EQ(members.round(time + 500ms), Round::smaller);
+  EXPECT_EQ(members.end_round(Round::smaller), std::vector<int>{0}) << "3 had left before";
+  EXPECT_EQ(text(members.told(1)), "a 0 2 0 2 0 1");
+  EXPECT_EQ(text(members.told(2)), "a 1 2 1 2 0 1");
+  EXPECT_EQ(members.due_notice(), std::nullopt) << "all come back together";
+  members.ask(0, time);
+  EXPECT_EQ(members.due_notice(), 1);
+  for (int i : {1, 2}) members.ask(i, time);
+  ASSERT_EQ(members.round(time), Round::whole);
+  EXPECT_EQ(members.end_round(Round::whole), (std::vector<int>{0, 3}));
+  EXPECT_EQ(members.told(1).rank, 0);
+  EXPECT_EQ(members.told(0).rank, 1);
+  EXPECT_EQ(members.called("a:0"), 1);
+}
+
+TEST_F(MembersTest, OneThatIsAwayDiesAndTheOthersDoNotCare) {
+  Members members = joined(Hosts(3, "a"), 2);
+  shrink(members, 0);
+  EXPECT_EQ(members.told(1).rank, 0);
+  members.ask(0, time);
+  EXPECT_EQ(members.due_notice(), 1);
+  EXPECT_TRUE(members.lose(0));
+  EXPECT_FALSE(members.in_round());
+  EXPECT_TRUE(members.is_away(0));
+  EXPECT_EQ(members.due_notice(), std::nullopt);
+  EXPECT_EQ(members.slot(0).rank, 1);
+  EXPECT_EQ(members.told(1).rank, 0);
+}
+
+TEST_F(MembersTest, OneThatDiesAfterTheNoticeIsLeftAgain) {
+  Members members = joined(Hosts(3, "a"), 2);
+  shrink(members, 1);
+  members.ask(1, time);
+  members.ask(0, time);
+  members.lose(1);
+  members.ask(2, time);
+  EXPECT_EQ(members.deadline(), time + 500ms);
+  ASSERT_EQ(members.round(time + 500ms), Round::smaller);
+  EXPECT_EQ(members.end_round(Round::smaller), std::vector<int>{}) << "it was away before";
+  EXPECT_EQ(members.told(2).size, 2);
+}
+
+TEST_F(MembersTest, RanksOfOneHostStandTogetherInASmallerWorld) {
+  Members members = joined({"a", "a", "b", "b", "b"}, 2);
+  members.lose(0);
+  members.lose(3);
+  for (int i : {1, 2, 4}) members.ask(i, time);
+  ASSERT_EQ(members.round(time + 500ms), Round::smaller);
+  EXPECT_EQ(members.end_round(Round::smaller), (std::vector<int>{0, 3}));
+  EXPECT_EQ(text(members.told(1)), "a 0 3 0 1 0 2");
+  EXPECT_EQ(text(members.told(2)), "b 1 3 0 2 1 2");
+  EXPECT_EQ(text(members.told(4)), "b 2 3 1 2 0 1");
+  EXPECT_EQ(members.called("b:1"), 4);
+}
+
+TEST_F(MembersTest, AStuckOneIsReplacedBeforeTheOthersGoOn) {
+  Members members = joined(Hosts(4, "a"), 2);
+  members.lose(1);
+  members.ask(0, time);
+  members.ask(2, time);
+  EXPECT_EQ(members.take_stuck(time + 2s), std::vector<int>{3});
+  EXPECT_EQ(members.round(time + 2s), Round::open) << "as long as it lives";
+  members.lose(3);
+  ASSERT_EQ(members.round(time + 2s), Round::smaller);
+  EXPECT_EQ(members.end_round(Round::smaller), (std::vector<int>{1, 3}));
+}
+
+TEST_F(MembersTest, WhoIsAwayWhenTheOthersHaveFinishedIsNotNeeded) {
+  Members members = joined(Hosts(3, "a"), 2);
+  EXPECT_TRUE(members.take_needless().empty());
+  shrink(members, 1);
+  members.finish(0);
+  EXPECT_TRUE(members.take_needless().empty());
+  members.ask(1, time);
+  EXPECT_EQ(members.due_notice(), std::nullopt) << "rank 0 would not come";
+  members.finish(2);
+  EXPECT_EQ(members.take_needless(), std::vector<int>{1});
+  EXPECT_TRUE(members.take_needless().empty()) << "told once";
+}
+
+TEST_F(MembersTest, WhenAllFinishNobodyIsNeedless) {
+  Members members = joined(Hosts(2, "a"), 1);
+  members.finish(0);
+  members.finish(1);
+  EXPECT_TRUE(members.take_needless().empty());
+}
+
+TEST_F(MembersTest, AnAttemptBeginsWhole) {
+  Members members = joined(Hosts(2, "a"), 1);
+  shrink(members, 0);
+  members.begin();
+  EXPECT_FALSE(members.is_away(0));
+  EXPECT_EQ(members.round(time + 1h), Round::open) << "in the first round all wait for all";
+}
+
+TEST_F(MembersTest, TheFewestAreAmongThem) {
+  EXPECT_THROW(Members(Hosts(2, "a"), {kPatience, 3}), ConfigError);
+  EXPECT_THROW(Members(Hosts(2, "a"), {kPatience, -1}), ConfigError);
+  EXPECT_NO_THROW(Members(Hosts(2, "a"), {kPatience, 2}));
 }
 
 }  // namespace

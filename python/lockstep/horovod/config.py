@@ -53,6 +53,9 @@ class HorovodConfig(BackendConfig):
     hosts: Sequence[str] | None = None
     """By rank: the name of the host where Horovod is to take it to live, to try out what depends on local and cross
     ranks; ranks of one host stand together. None: one host."""
+    min_workers: int | None = None
+    """With ``elastic``: when a rank has died and the new one is late, so many others go on without it, as a smaller
+    world, until it is there. None: they wait for it."""
 
     def __post_init__(self) -> None:
         self._check_fields()
@@ -80,11 +83,35 @@ class HorovodConfig(BackendConfig):
             raise ConfigError(f"[HorovodConfig] verbose is {self.verbose!r}; it must be 0, 1 or 2")
         if not isinstance(self.elastic, bool):
             raise ConfigError(f"[HorovodConfig] elastic is {self.elastic!r}; it must be True or False")
+        self._check_min_workers()
         if self.hosts is not None and (isinstance(self.hosts, str) or not all(isinstance(h, str) for h in self.hosts)):
             raise ConfigError(f"[HorovodConfig] hosts is {self.hosts!r}; it must be a list of names, one for each rank")
 
+    def _check_min_workers(self) -> None:
+        least = self.min_workers
+        if least is None:
+            return
+        if isinstance(least, bool) or not isinstance(least, int) or least < 1:
+            raise ConfigError(
+                f"[HorovodConfig] min_workers is {least!r}; it must be a whole number from 1 to num_workers, or None"
+            )
+        if not self.elastic:
+            raise ConfigError(f"[HorovodConfig] min_workers={least} is for elastic jobs; give elastic=True with it")
+        if self.nics is not None and self._nics()[0] != LOOPBACK:
+            raise ConfigError(
+                f"[HorovodConfig] min_workers={least} needs the loopback, on which workers are told of new ones; "
+                f"nics is {self.nics!r}; leave it None"
+            )
+
+    def _nics(self) -> list[str]:
+        nics = list(self.nics or [LOOPBACK])
+        if isinstance(self.nics, (set, frozenset)):
+            nics.sort()
+        return nics
+
     def run_options(self) -> dict[str, Any]:
-        return {"rendezvous": {"hosts": list(self.hosts or ())}, "replace_workers": self.elastic}
+        rendezvous = {"hosts": list(self.hosts or ()), "min_workers": self.min_workers}
+        return {"rendezvous": rendezvous, "replace_workers": self.elastic}
 
     def on_worker_start(self) -> None:
         worker = session._get("HorovodConfig.on_worker_start")
@@ -107,9 +134,7 @@ class HorovodConfig(BackendConfig):
             losses.watch(place["address"], place["port"], session.get_world_rank())
 
     def _variables(self, place: dict[str, Any]) -> dict[str, str]:
-        nics = list(self.nics or [LOOPBACK])
-        if isinstance(self.nics, (set, frozenset)):
-            nics.sort()
+        nics = self._nics()
         timeout = self.timeout_s or 30
         variables = {
             "HOROVOD_HOSTNAME": place["host"],
@@ -140,6 +165,9 @@ class HorovodConfig(BackendConfig):
         worker = session._get("HorovodConfig.on_worker_end")
         if worker.world_size == 1:
             return _shut_down()
+        if self.min_workers is not None:
+            place = worker.core.begin["extra"]["rendezvous"]
+            losses.tell_done(place["address"], place["port"], worker.rank)
         try:
             worker.core.meet(b"", LEAVE_TOGETHER_WITHIN)
             _shut_down()

@@ -15,7 +15,7 @@ import socket
 import threading
 from collections.abc import Collection
 
-__all__ = ["break_connections", "watch"]
+__all__ = ["break_connections", "tell_done", "watch"]
 
 
 def watch(address: str, port: int, rank: int) -> None:
@@ -37,6 +37,15 @@ def _watch(address: str, port: int, rank: int) -> None:
         if answer.status != 200:
             return
         break_connections({int(each) for each in ports.split(b",") if each})
+
+
+def tell_done(address: str, port: int, rank: int) -> None:
+    """Says that this rank's function has returned, so that nobody is kept for a round to which it does not come."""
+    connection = http.client.HTTPConnection(address, port, timeout=5)
+    with contextlib.suppress(OSError, http.client.HTTPException):  # the attempt is over
+        connection.request("PUT", f"/done/{rank}", b"")
+        connection.getresponse().read()
+    connection.close()
 
 
 def break_connections(ports: Collection[int]) -> int:

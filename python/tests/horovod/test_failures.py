@@ -219,3 +219,42 @@ def test_checkpoints_go_on_with_the_new_rank_zero(
     assert result.checkpoint.to_dict()["step"] == 12
     steps = [checkpoint.to_dict()["step"] for checkpoint, _ in result.best_checkpoints]
     assert steps == sorted(set(steps)) and len(steps) >= 12
+
+
+def read_checkpoints_beside_a_dead_rank(config: dict[str, Any]) -> None:
+    """Rank 0 dies when it has taken part in a step and not reported it. Rank 1 reports it when there is a new one."""
+    import horovod.torch as hvd
+
+    pipe, mark = Path(config["pipe"]), Path(config["mark"])
+    told = [True] if mark.exists() else []
+    if told:
+        pipe.write_bytes(b"here")
+    hvd.init()
+
+    @hvd.elastic.run
+    def loop(state: Any) -> None:
+        while state.step < 12:
+            hvd.allreduce(torch.ones(1))
+            if state.step == 6 and not told:
+                told.append(True)
+                if session.get_world_rank() == 0:
+                    mark.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                assert pipe.read_bytes() == b"here"
+            state.step += 1
+            session.report({"step": state.step}, checkpoint=Checkpoint.from_dict({"step": state.step}))
+            assert session.get_checkpoint() is not None
+            state.commit()
+
+    loop(hvd.elastic.TorchState(step=0))
+
+
+def test_nobody_waits_for_the_checkpoint_of_a_dead_rank(
+    horovod_trainer: Callable[..., HorovodTrainer], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    config = {"pipe": str(tmp_path / "pipe"), "mark": str(tmp_path / "mark")}
+    trainer = horovod_trainer(read_checkpoints_beside_a_dead_rank, 2, config, max_failures=1, elastic=True)
+    result = trainer.fit()
+    assert result.checkpoint is not None
+    assert result.checkpoint.to_dict()["step"] == 12

@@ -1,0 +1,81 @@
+#include "driver/rendezvous_sender.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/log.h"
+
+namespace lockstep::driver {
+
+void NoticeSender::forget_all() {
+  addresses_.clear();
+  notice_.reset();
+  due_.reset();
+}
+
+void NoticeSender::update(std::optional<int> member, Instant now) {
+  if (notice_ && (now >= notice_->deadline || (member && notice_->member != *member))) notice_.reset();
+  if (!member) {
+    due_.reset();
+    pause_ = options_.pause;
+  } else if (!notice_ && (!due_ || now >= *due_)) {
+    begin(*member, now);
+  }
+}
+
+std::optional<Instant> NoticeSender::deadline() const { return notice_ ? std::optional(notice_->deadline) : due_; }
+
+/// Whatever comes of it, another one follows as long as it is due.
+void NoticeSender::begin(int member, Instant now) {
+  const bool is_first = !due_;
+  due_ = now + ticks(pause_);
+  pause_ = std::min(2 * pause_, options_.longest_pause);
+  const auto address = addresses_.find(member);
+  const auto place = address == addresses_.end() ? std::nullopt : address->second.loopback();
+  if (!place && is_first)
+    log_warning("[rendezvous] rank " + std::to_string(member) +
+                " cannot be told that a worker is back: it has given no address on the loopback");
+  if (!place) return;
+  Notice notice{member, sys::Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
+                notice_text(address->second.key, ++count_), now + ticks(options_.timeout)};
+  if (!notice.socket) return;
+  sockaddr_in target{};
+  target.sin_family = AF_INET;
+  target.sin_port = htons(static_cast<std::uint16_t>(place->second));
+  ::inet_pton(AF_INET, place->first.c_str(), &target.sin_addr);
+  const int done = ::connect(notice.socket.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target);
+  if (done < 0 && errno != EINPROGRESS) return;
+  if (watch(EPOLL_CTL_ADD, notice.socket, EPOLLOUT)) notice_.emplace(std::move(notice));
+}
+
+void NoticeSender::go_on() {
+  if (!notice_) return;
+  std::string& out = notice_->out;
+  while (!out.empty()) {
+    const ssize_t size = ::send(notice_->socket.get(), out.data(), out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return;
+    if (size < 0) return notice_.reset();
+    out.erase(0, static_cast<std::size_t>(size));
+    if (out.empty()) watch(EPOLL_CTL_MOD, notice_->socket, EPOLLIN);
+  }
+  // A worker whose answer nobody takes would complain of it. What it says does not matter.
+  std::array<char, 1024> answer;
+  const ssize_t size = ::recv(notice_->socket.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+  if (size >= 0 || (errno != EAGAIN && errno != EINTR)) notice_.reset();
+}
+
+bool NoticeSender::watch(int what, const sys::Descriptor& socket, std::uint32_t events) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id_;
+  return ::epoll_ctl(epoll_.get(), what, socket.get(), &event) == 0;
+}
+
+}  // namespace lockstep::driver
