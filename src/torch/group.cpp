@@ -151,6 +151,11 @@ void join(const GroupOptions& options) {
   mine.group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, rank(), world_size());
   mine.group->setBackend(c10::DeviceType::CPU, type, backend);
   mine.group->setDefaultBackend(type);
+  if (device().is_cuda()) {
+    const auto on_gpus = c10::make_intrusive<c10d::PrefixStore>("lockstep-gpu", mine.store);
+    const auto [gpu_backend, gpu_type] = make_gpu_backend(on_gpus, rank(), world_size(), options.timeout);
+    mine.group->setBackend(c10::DeviceType::CUDA, gpu_type, gpu_backend);
+  }
 }
 
 const Group& group() {

@@ -23,5 +23,7 @@ struct Backend {
 };
 Backend make_backend(const std::string& name, const Store& store, int rank, int world,
                      std::chrono::milliseconds timeout);
+/// The same for GPU tensors: NCCL. Throws ConfigError where this build has none.
+Backend make_gpu_backend(const Store& store, int rank, int world, std::chrono::milliseconds timeout);
 
 }  // namespace lockstep::torch

@@ -1,0 +1,34 @@
+// GPU tensors. Compiled where LibTorch has CUDA and its headers are found (lockstep_libtorch.cmake); never run on a
+// real GPU so far.
+
+#include <lockstep/error.h>
+
+#include "torch/group.h"
+
+#ifdef LOCKSTEP_WITH_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+
+namespace lockstep::torch {
+
+#ifdef LOCKSTEP_WITH_NCCL
+
+Backend make_gpu_backend(const Store& store, int rank, int world, std::chrono::milliseconds timeout) {
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = timeout;
+  return {c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world, std::move(options)),
+          c10d::ProcessGroup::BackendType::NCCL};
+}
+
+#else
+
+Backend make_gpu_backend(const Store& /*store*/, int /*rank*/, int /*world*/, std::chrono::milliseconds /*timeout*/) {
+  throw ConfigError(
+      "[join] this worker has a GPU, but the program was built without NCCL; install the headers of CUDA and NCCL "
+      "beside "
+      "torch and configure the project anew, or hide the GPUs with CUDA_VISIBLE_DEVICES=");
+}
+
+#endif
+
+}  // namespace lockstep::torch
