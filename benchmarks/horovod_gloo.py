@@ -6,35 +6,32 @@ All of it runs in .venv-horovod. Both sides run the same function, which imports
 from __future__ import annotations
 
 import os
-import signal
 import statistics
 import subprocess
 import time
 from pathlib import Path
 
+from marks import MARK, kill_one_a_time, last_mark
 from measure import Row, median_row, scratch
 
 ROOT = Path(__file__).parents[1]
 BIN = ROOT / ".venv-horovod" / "bin"
 WORKERS, TIMES = 4, 5
 
-INIT = """
-import os, sys, time
+INIT = (
+    MARK
+    + """
+import sys
 
 place = sys.argv[1]
-
-def mark(name):
-    now = time.time()
-    with open(f"{place}/{name}.part", "w") as file:
-        file.write(f"{now!r} {os.getpid()}")
-    os.rename(f"{place}/{name}.part", f"{place}/{name}")
 
 def train_func():
     import horovod.torch as hvd
 
     hvd.init()
-    mark(hvd.rank())
+    mark(place, f"0_{hvd.rank()}")
 """
+)
 
 THEIRS = INIT + "train_func()\n"
 
@@ -71,7 +68,7 @@ def elastic():
         state.life += 1
         hvd.allreduce(torch.ones(1000), name="gradient")
         state.commit()
-        mark(f"{state.life}_{me}")
+        mark(place, f"{state.life}_{me}")
         while state.life < kills:
             hvd.allreduce(torch.ones(1000), name="gradient")
 
@@ -116,35 +113,15 @@ def start(text: str, command: list[str]) -> float:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        return max(read(place / str(rank))[0] for rank in range(WORKERS)) - before
+        return last_mark(place, 0, WORKERS) - before
 
 
-def deaths(workers: int) -> list[float]:
+def deaths(workers: int, times: int = TIMES) -> list[float]:
     """Seconds from each of some kills, one rank after the other, to the step after it on every rank."""
-    samples: list[float] = []
-    killed = 0.0
     with scratch() as place:
         script = place / "script.py"
         script.write_text(ELASTIC)
-        job = subprocess.Popen([str(BIN / "python"), str(script), str(place), str(TIMES), str(workers)])
-        for life in range(TIMES + 1):
-            marks = [read(place / f"{life}_{rank}") for rank in range(workers)]
-            if life > 0:
-                samples.append(max(when for when, _ in marks) - killed)
-            if life < TIMES:
-                time.sleep(0.5)
-                killed = time.time()
-                os.kill(marks[life % workers][1], signal.SIGKILL)
+        job = subprocess.Popen([str(BIN / "python"), str(script), str(place), str(times), str(workers)])
+        samples = kill_one_a_time(place, workers, times, pause=0.5)
         job.wait(60)
     return samples
-
-
-def read(mark: Path) -> tuple[float, int]:
-    """When it was made, and by which process; waits for it."""
-    deadline = time.time() + 120
-    while not mark.exists():
-        if time.time() > deadline:
-            raise RuntimeError(f"{mark.name} was not made within two minutes")
-        time.sleep(0.002)
-    when, pid = mark.read_text().split()
-    return float(when), int(pid)

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import statistics
 import subprocess
 import time
 from pathlib import Path
 
+from marks import MARK, kill_one_a_time, last_mark
 from measure import Row, median_row, scratch
 
 ROOT = Path(__file__).parents[1]
 PYTHON = ROOT / ".venv-tf" / "bin" / "python"
 WORKERS = 2
 
-STEP = """
+STEP = (
+    MARK
+    + """
 def first_step(place, name):
-    import os, time
     import numpy as np
     import tensorflow as tf
     with tf.distribute.MultiWorkerMirroredStrategy().scope():
@@ -30,11 +31,9 @@ def first_step(place, name):
         model.compile(optimizer="adam", loss="mse")
     data = np.ones((16, 4), dtype="float32")
     model.fit(data, data[:, :1], batch_size=16, verbose=0)
-    now = time.time()
-    with open(f"{place}/{name}.part", "w") as file:
-        file.write(f"{now!r} {os.getpid()}")
-    os.rename(f"{place}/{name}.part", f"{place}/{name}")
+    mark(place, name)
 """
+)
 
 OURS = (
     STEP
@@ -84,7 +83,7 @@ def cold(times: int = 5) -> tuple[float, float]:
             with scratch() as place:
                 begin = time.time()
                 processes = start(place)
-                mine.append(max(when for when, _ in steps_of(place, 0)) - begin)
+                mine.append(last_mark(place, 0, WORKERS) - begin)
                 wait_for(processes)
     return statistics.median(samples[0]), statistics.median(samples[1])
 
@@ -114,34 +113,12 @@ def wait_for(processes: list[subprocess.Popen[bytes]]) -> None:
             raise RuntimeError(f"{process.args!r} ended with code {process.returncode}")
 
 
-def steps_of(place: Path, attempt: int) -> list[tuple[float, int]]:
-    """When each rank made its first step, and its pid; waits for all."""
-    found = []
-    for rank in range(WORKERS):
-        path = place / f"{attempt}_{rank}"
-        while not path.exists():
-            time.sleep(0.005)
-        when, pid = path.read_text().split()
-        found.append((float(when), int(pid)))
-    return found
-
-
 def killed(times: int = 5) -> list[float]:
-    samples: list[float] = []
     with scratch() as place:
         processes = start_ours(place, kills=times)
-        kill_one_a_time(place, samples, times)
+        samples = kill_one_a_time(place, WORKERS, times)
         wait_for(processes)
     return samples
-
-
-def kill_one_a_time(place: Path, samples: list[float], times: int) -> None:
-    for attempt in range(times):
-        steps = steps_of(place, attempt)
-        time.sleep(0.3)
-        begin = time.time()
-        os.kill(steps[attempt % WORKERS][1], signal.SIGKILL)
-        samples.append(max(when for when, _ in steps_of(place, attempt + 1)) - begin)
 
 
 if __name__ == "__main__":

@@ -7,32 +7,30 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
+from marks import MARK, kill_one_a_time, killing, last_mark
 from measure import Row, median_row, quiet, scratch
 
 WORKERS = 4
 CPP_PROGRAM = Path(__file__).resolve().parent.parent / "build/benchmarks/cpp/cpp_ddp_benchmark"
 
-STEP = """
+STEP = (
+    MARK
+    + """
 def first_step(place, name, wrap):
-    import os, time
     import torch
     model = wrap(torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model(torch.ones(8, 64)).sum().backward()
     optimizer.step()
-    now = time.time()
-    with open(f"{place}/{name}.part", "w") as file:
-        file.write(f"{now!r} {os.getpid()}")
-    os.rename(f"{place}/{name}.part", f"{place}/{name}")
+    mark(place, name)
 """
+)
 
 OURS = (
     STEP
@@ -168,18 +166,6 @@ def run(command: list[object]) -> str:
     return done.stdout
 
 
-def steps_of(place: Path, attempt: int) -> list[tuple[float, int]]:
-    """When each rank made its first step, and its pid; waits for all."""
-    found = []
-    for rank in range(WORKERS):
-        path = place / f"{attempt}_{rank}"
-        while not path.exists():
-            time.sleep(0.005)
-        when, pid = path.read_text().split()
-        found.append((float(when), int(pid)))
-    return found
-
-
 def cold(times: int = 5) -> tuple[float, float]:
     """Ours and theirs, in turn."""
     samples: tuple[list[float], list[float]] = ([], [])
@@ -189,7 +175,7 @@ def cold(times: int = 5) -> tuple[float, float]:
                 (place / "script.py").write_text(code)
                 begin = time.time()
                 run([*command, place / "script.py", place])
-                mine.append(max(when for when, _ in steps_of(place, 0)) - begin)
+                mine.append(last_mark(place, 0, WORKERS) - begin)
     return statistics.median(samples[0]), statistics.median(samples[1])
 
 
@@ -217,7 +203,7 @@ def warm(times: int = 15) -> Row:
         for _ in range(times + 1):
             begin = time.time()
             trainer.fit()
-            samples.append(max(when for when, _ in steps_of(place, 0)) - begin)
+            samples.append(last_mark(place, 0, WORKERS) - begin)
         return median_row("torch, warm fit(): to the first DDP step on 4 ranks", samples[1:], "s", 0.3)
 
 
@@ -225,7 +211,6 @@ def killed(times: int = 10) -> list[float]:
     from lockstep import FailureConfig, ScalingConfig, session
     from lockstep.torch import TorchTrainer
 
-    samples: list[float] = []
     with scratch() as place:
 
         def train_func() -> None:
@@ -233,19 +218,17 @@ def killed(times: int = 10) -> list[float]:
             if session.get_attempt() < times:
                 time.sleep(600)
 
-        killer = threading.Thread(target=kill_one_a_time, args=(place, samples, times))
-        killer.start()
-        TorchTrainer(
+        trainer = TorchTrainer(
             train_func,
             scaling_config=ScalingConfig(num_workers=WORKERS),
             run_config=quiet(place / "runs", failure_config=FailureConfig(max_failures=-1)),
-        ).fit()
-        killer.join()
-    return samples
+        )
+        with killing(place, WORKERS, times) as samples:
+            trainer.fit()
+    return samples.result()
 
 
 def torchrun_killed(times: int = 2) -> float:
-    samples: list[float] = []
     with scratch() as place:
         (place / "script.py").write_text(THEIRS)
         # Without the first, restarts collide with the addresses of the dead ranks.
@@ -253,18 +236,9 @@ def torchrun_killed(times: int = 2) -> float:
         options = ["--max-restarts", str(times), "--monitor-interval", "0.1"]
         command = [*torchrun(WORKERS, *options), str(place / "script.py"), str(place), str(times)]
         launcher = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-        kill_one_a_time(place, samples, times)
+        samples = kill_one_a_time(place, WORKERS, times)
         launcher.wait(timeout=60)
     return statistics.median(samples)
-
-
-def kill_one_a_time(place: Path, samples: list[float], times: int) -> None:
-    for attempt in range(times):
-        steps = steps_of(place, attempt)
-        time.sleep(0.3)
-        begin = time.time()
-        os.kill(steps[attempt % WORKERS][1], signal.SIGKILL)
-        samples.append(max(when for when, _ in steps_of(place, attempt + 1)) - begin)
 
 
 def rates(times: int = 5) -> dict[str, float]:
@@ -288,15 +262,14 @@ def rates(times: int = 5) -> dict[str, float]:
 def cpp_rows(times: int = 10) -> list[Row]:
     """A C++ program: from its start to the first DDP step on all ranks, and from a kill to the next one."""
     starts: list[float] = []
-    kills: list[float] = []
     for _ in range(5):
         with scratch() as place:
             begin = time.time()
             run([CPP_PROGRAM, "start", WORKERS, place, 0])
-            starts.append(max(when for when, _ in steps_of(place, 0)) - begin)
+            starts.append(last_mark(place, 0, WORKERS) - begin)
     with scratch() as place:
         program = subprocess.Popen([CPP_PROGRAM, "start", str(WORKERS), str(place), str(times)])
-        kill_one_a_time(place, kills, times)
+        kills = kill_one_a_time(place, WORKERS, times)
         program.wait(timeout=60)
     return [
         median_row("C++ program, start to the first DDP step on 4 ranks", starts, "s", 1.0),
