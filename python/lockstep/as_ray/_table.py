@@ -169,7 +169,10 @@ MODULES: Mapping[str, Names | Shared] = {
     "ray.air.callbacks": {},
     "ray.air.callbacks.keras": at("lockstep.integrations.keras", "Callback"),
     "ray.air.integrations": {},
-    "ray.air.integrations.keras": at("lockstep.integrations.keras", "Callback ReportCheckpointCallback"),
+    "ray.air.integrations.keras": {
+        **at("lockstep.as_ray._keras", "Callback"),
+        **at("lockstep.integrations.keras", "ReportCheckpointCallback"),
+    },
     "ray.air.integrations.mlflow": Shared("lockstep.integrations.mlflow"),
     "ray.air.integrations.wandb": Shared("lockstep.integrations.wandb"),
     # ------------------------------------------------------------------ Train
