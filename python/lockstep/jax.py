@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import session
+from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import RunConfig, ScalingConfig
 from lockstep.errors import ConfigError
-from lockstep.trainer import DataParallelTrainer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -84,11 +84,13 @@ class JaxConfig(BackendConfig):
         )
 
 
-class JaxTrainer(DataParallelTrainer):
+class JaxTrainer(FrameworkTrainer):
     """Runs a JAX training function on ``scaling_config.num_workers`` workers; ``jax.devices()`` are those of all::
 
     JaxTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()
     """
+
+    _config_type: ClassVar[type[BackendConfig]] = JaxConfig
 
     def __init__(
         self,
@@ -101,15 +103,8 @@ class JaxTrainer(DataParallelTrainer):
         resume_from_checkpoint: Checkpoint | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(
-            train_loop_per_worker,
-            train_loop_config=train_loop_config,
-            backend_config=_checked(jax_config) or JaxConfig(),
-            scaling_config=scaling_config,
-            run_config=run_config,
-            resume_from_checkpoint=resume_from_checkpoint,
-            metadata=metadata,
-        )
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint, metadata)
+        super().__init__(train_loop_per_worker, train_loop_config, settings, jax_config)
 
     @classmethod
     def restore(
@@ -123,17 +118,8 @@ class JaxTrainer(DataParallelTrainer):
     ) -> Self:
         """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
         return super().restore(
-            path, train_loop_per_worker, train_loop_config, backend_config=_checked(jax_config), **options
+            path, train_loop_per_worker, train_loop_config, backend_config=cls._chosen(jax_config), **options
         )
-
-    def _default_backend(self) -> BackendConfig:
-        return JaxConfig()
-
-
-def _checked(config: JaxConfig | None) -> JaxConfig | None:
-    if config is not None and not isinstance(config, JaxConfig):
-        raise ConfigError(f"[JaxTrainer] jax_config is {config!r}; it must be a JaxConfig or None")
-    return config
 
 
 def _hold_port() -> int:

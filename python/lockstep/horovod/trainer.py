@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import RunConfig, ScalingConfig
 from lockstep.errors import ConfigError
 from lockstep.horovod.config import HorovodConfig
-from lockstep.trainer import DataParallelTrainer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class HorovodTrainer(DataParallelTrainer):
+class HorovodTrainer(FrameworkTrainer):
     """Runs a Horovod training function on ``scaling_config.num_workers`` workers::
 
         import horovod.torch as hvd
@@ -44,6 +44,12 @@ class HorovodTrainer(DataParallelTrainer):
     is replaced while the others go on; otherwise, all start again from the last checkpoint.
     """
 
+    _config_type: ClassVar[type[BackendConfig]] = HorovodConfig
+    _two_spellings: ClassVar[str] = "horovod_config and horovod_backend are two spellings of one thing: give one"
+    _instead_of_datasets: ClassVar[str] = (
+        "read the data in the training function, each rank its part (hvd.rank(), hvd.size())"
+    )
+
     def __init__(
         self,
         train_loop_per_worker: Callable[..., Any],
@@ -59,20 +65,20 @@ class HorovodTrainer(DataParallelTrainer):
         horovod_backend: HorovodConfig | None = None,
         tensorflow_backend: HorovodConfig | None = None,
     ) -> None:
-        if datasets is not None or preprocessor is not None:
-            raise ConfigError(
-                "[HorovodTrainer] datasets and preprocessor cannot be given yet; "
-                "read the data in the training function, each rank its part (hvd.rank(), hvd.size())"
-            )
+        self._refuse_data(datasets, preprocessor)
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint, metadata)
         super().__init__(
-            train_loop_per_worker,
-            train_loop_config=train_loop_config,
-            backend_config=_config(horovod_config, horovod_backend, tensorflow_backend) or HorovodConfig(),
-            scaling_config=scaling_config,
-            run_config=run_config,
-            resume_from_checkpoint=resume_from_checkpoint,
-            metadata=metadata,
+            train_loop_per_worker, train_loop_config, settings, horovod_config, horovod_backend, tensorflow_backend
         )
+
+    def _validate(self) -> None:
+        super()._validate()
+        config, workers = self.backend_config, self.scaling_config.num_workers
+        least = config.min_workers if isinstance(config, HorovodConfig) else None
+        if least is not None and least > workers:
+            raise ConfigError(
+                f"[HorovodTrainer] min_workers is {least}, but num_workers is {workers}; it must be from 1 to {workers}"
+            )
 
     @classmethod
     def restore(  # type: ignore[override]
@@ -88,18 +94,8 @@ class HorovodTrainer(DataParallelTrainer):
         horovod_backend: HorovodConfig | None = None,
     ) -> Self:
         """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
-        return super().restore(
-            path,
-            train_loop_per_worker,
-            train_loop_config,
-            backend_config=_config(horovod_config, horovod_backend),
-            scaling_config=scaling_config,
-            run_config=run_config,
-            resume_from_checkpoint=resume_from_checkpoint,
-        )
-
-    def _default_backend(self) -> BackendConfig:
-        return HorovodConfig()
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint)
+        return cls._from_run(path, train_loop_per_worker, train_loop_config, settings, horovod_config, horovod_backend)
 
     @property
     def _checkpoint_type(self) -> type[Checkpoint]:  # type: ignore[override]
@@ -109,15 +105,3 @@ class HorovodTrainer(DataParallelTrainer):
         from lockstep.torch.checkpoint import TorchCheckpoint
 
         return TorchCheckpoint
-
-
-def _config(*given: HorovodConfig | None) -> HorovodConfig | None:
-    """The one of the spellings that was used."""
-    used = [each for each in given if each is not None]
-    if len(used) > 1:
-        raise ConfigError(
-            "[HorovodTrainer] horovod_config and horovod_backend are two spellings of one thing: give one"
-        )
-    if used and not isinstance(used[0], HorovodConfig):
-        raise ConfigError(f"[HorovodTrainer] horovod_config is {used[0]!r}; it must be a HorovodConfig or None")
-    return used[0] if used else None

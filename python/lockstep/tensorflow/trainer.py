@@ -6,19 +6,18 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import RunConfig, ScalingConfig
-from lockstep.errors import ConfigError
 from lockstep.tensorflow.checkpoint import TensorflowCheckpoint
 from lockstep.tensorflow.config import TensorflowConfig
-from lockstep.trainer import DataParallelTrainer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class TensorflowTrainer(DataParallelTrainer):
+class TensorflowTrainer(FrameworkTrainer):
     """Runs a TensorFlow training function on ``scaling_config.num_workers`` workers, with ``TF_CONFIG`` set::
 
         from lockstep import ScalingConfig, session
@@ -42,6 +41,9 @@ class TensorflowTrainer(DataParallelTrainer):
     ``TensorflowCheckpoint``.
     """
 
+    _config_type: ClassVar[type[BackendConfig]] = TensorflowConfig
+    _two_spellings: ClassVar[str] = "tensorflow_config and tensorflow_backend are two spellings of one thing; give one"
+    _instead_of_datasets: ClassVar[str] = "make a tf.data.Dataset in the training function and pass it to model.fit()"
     _checkpoint_type: ClassVar[type[Checkpoint]] = TensorflowCheckpoint
 
     def __init__(
@@ -58,20 +60,9 @@ class TensorflowTrainer(DataParallelTrainer):
         metadata: dict[str, Any] | None = None,
         tensorflow_backend: TensorflowConfig | None = None,
     ) -> None:
-        if datasets is not None or preprocessor is not None:
-            raise ConfigError(
-                "[TensorflowTrainer] datasets and preprocessor cannot be given yet; "
-                "make a tf.data.Dataset in the training function and pass it to model.fit()"
-            )
-        super().__init__(
-            train_loop_per_worker,
-            train_loop_config=train_loop_config,
-            backend_config=_config(tensorflow_config, tensorflow_backend) or TensorflowConfig(),
-            scaling_config=scaling_config,
-            run_config=run_config,
-            resume_from_checkpoint=resume_from_checkpoint,
-            metadata=metadata,
-        )
+        self._refuse_data(datasets, preprocessor)
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint, metadata)
+        super().__init__(train_loop_per_worker, train_loop_config, settings, tensorflow_config, tensorflow_backend)
 
     @classmethod
     def restore(  # type: ignore[override]
@@ -87,29 +78,7 @@ class TensorflowTrainer(DataParallelTrainer):
         tensorflow_backend: TensorflowConfig | None = None,
     ) -> Self:
         """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
-        return super().restore(
-            path,
-            train_loop_per_worker,
-            train_loop_config,
-            backend_config=_config(tensorflow_config, tensorflow_backend),
-            scaling_config=scaling_config,
-            run_config=run_config,
-            resume_from_checkpoint=resume_from_checkpoint,
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint)
+        return cls._from_run(
+            path, train_loop_per_worker, train_loop_config, settings, tensorflow_config, tensorflow_backend
         )
-
-    def _default_backend(self) -> BackendConfig:
-        return TensorflowConfig()
-
-
-def _config(
-    tensorflow_config: TensorflowConfig | None, tensorflow_backend: TensorflowConfig | None
-) -> TensorflowConfig | None:
-    """The one of two spellings that was used."""
-    if tensorflow_config is not None and tensorflow_backend is not None:
-        raise ConfigError(
-            "[TensorflowTrainer] tensorflow_config and tensorflow_backend are two spellings of one thing; give one"
-        )
-    given = tensorflow_config if tensorflow_config is not None else tensorflow_backend
-    if given is not None and not isinstance(given, TensorflowConfig):
-        raise ConfigError(f"[TensorflowTrainer] tensorflow_config is {given!r}; it must be a TensorflowConfig or None")
-    return given

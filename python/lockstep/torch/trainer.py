@@ -6,19 +6,18 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import RunConfig, ScalingConfig
-from lockstep.errors import ConfigError
 from lockstep.torch.checkpoint import TorchCheckpoint
 from lockstep.torch.config import TorchConfig
-from lockstep.trainer import DataParallelTrainer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class TorchTrainer(DataParallelTrainer):
+class TorchTrainer(FrameworkTrainer):
     """Runs a PyTorch training function on ``scaling_config.num_workers`` workers, joined in a process group::
 
         from lockstep import ScalingConfig, session
@@ -45,6 +44,11 @@ class TorchTrainer(DataParallelTrainer):
     ``session.get_checkpoint()`` and the ``Result`` give ``TorchCheckpoint``.
     """
 
+    _config_type: ClassVar[type[BackendConfig]] = TorchConfig
+    _two_spellings: ClassVar[str] = "torch_config and torch_backend are two spellings of one thing; give one"
+    _instead_of_datasets: ClassVar[str] = (
+        "make a DataLoader in the training function and pass it to prepare_data_loader()"
+    )
     _checkpoint_type: ClassVar[type[Checkpoint]] = TorchCheckpoint
 
     def __init__(
@@ -61,20 +65,9 @@ class TorchTrainer(DataParallelTrainer):
         metadata: dict[str, Any] | None = None,
         torch_backend: TorchConfig | None = None,
     ) -> None:
-        if datasets is not None or preprocessor is not None:
-            raise ConfigError(
-                "[TorchTrainer] datasets and preprocessor cannot be given yet; "
-                "make a DataLoader in the training function and pass it to prepare_data_loader()"
-            )
-        super().__init__(
-            train_loop_per_worker,
-            train_loop_config=train_loop_config,
-            backend_config=_config(torch_config, torch_backend) or TorchConfig(),
-            scaling_config=scaling_config,
-            run_config=run_config,
-            resume_from_checkpoint=resume_from_checkpoint,
-            metadata=metadata,
-        )
+        self._refuse_data(datasets, preprocessor)
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint, metadata)
+        super().__init__(train_loop_per_worker, train_loop_config, settings, torch_config, torch_backend)
 
     @classmethod
     def restore(  # type: ignore[override]
@@ -90,25 +83,5 @@ class TorchTrainer(DataParallelTrainer):
         torch_backend: TorchConfig | None = None,
     ) -> Self:
         """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
-        return super().restore(
-            path,
-            train_loop_per_worker,
-            train_loop_config,
-            backend_config=_config(torch_config, torch_backend),
-            scaling_config=scaling_config,
-            run_config=run_config,
-            resume_from_checkpoint=resume_from_checkpoint,
-        )
-
-    def _default_backend(self) -> BackendConfig:
-        return TorchConfig()
-
-
-def _config(torch_config: TorchConfig | None, torch_backend: TorchConfig | None) -> TorchConfig | None:
-    """The one of two spellings that was used."""
-    if torch_config is not None and torch_backend is not None:
-        raise ConfigError("[TorchTrainer] torch_config and torch_backend are two spellings of one thing; give one")
-    given = torch_config if torch_config is not None else torch_backend
-    if given is not None and not isinstance(given, TorchConfig):
-        raise ConfigError(f"[TorchTrainer] torch_config is {given!r}; it must be a TorchConfig or None")
-    return given
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint)
+        return cls._from_run(path, train_loop_per_worker, train_loop_config, settings, torch_config, torch_backend)
