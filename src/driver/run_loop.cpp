@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <utility>
 
 #include "base/failure.h"
@@ -17,7 +16,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "driver/absences.h"
 #include "driver/agent_link.h"
+#include "driver/begin.h"
 #include "driver/checkpoint_keeper.h"
 #include "driver/console.h"
 #include "driver/failures.h"
@@ -30,53 +31,6 @@
 
 namespace lockstep::driver {
 namespace {
-
-Policy policy_of(const TrainerOptions& options) {
-  Policy policy;
-  policy.world_size = options.scaling.num_workers;
-  policy.max_failures = options.run.failure.max_failures;
-  policy.keep_all_ranks = options.run.checkpoint.keep_all_ranks;
-  policy.heartbeat_timeout = options.run.heartbeat_timeout;
-  policy.hang_timeout = options.run.hang_timeout;
-  return policy;
-}
-
-Value settings_of(const TrainerOptions& options) {
-  const auto& [name, storage, failure, checkpoint, callbacks, verbose, hang, heartbeat] = options.run;
-  return {{"num_workers", options.scaling.num_workers},
-          {"use_gpu", options.scaling.use_gpu},
-          {"resources_per_worker", options.scaling.resources_per_worker},
-          {"placement_strategy", options.scaling.placement_strategy},
-          {"max_failures", failure.max_failures},
-          {"hang_timeout", hang ? Value(hang->count()) : Value(nullptr)},
-          {"heartbeat_timeout", heartbeat.count()},
-          {"num_to_keep", checkpoint.num_to_keep ? Value(*checkpoint.num_to_keep) : Value(nullptr)},
-          {"checkpoint_score_attribute", checkpoint.score_attribute},
-          {"checkpoint_score_order", checkpoint.score_order},
-          {"keep_all_ranks", checkpoint.keep_all_ranks},
-          {"verbose", verbose}};
-}
-
-/// A checkpoint in memory, its manifest too.
-std::vector<std::pair<std::string, Bytes>> files_of(const Checkpoint& checkpoint) {
-  std::vector<std::pair<std::string, Bytes>> files;
-  for (const auto& name : checkpoint.files()) files.emplace_back(name, checkpoint.read(name));
-  if (const auto manifest = checkpoint.metadata()) {
-    const std::string text = to_pretty_json(*manifest);
-    files.emplace_back("manifest.json", Bytes(text.begin(), text.end()));
-  }
-  return files;
-}
-
-/// Where a worker finds it.
-wire::CheckpointGiven given_of(const std::optional<Checkpoint>& checkpoint) {
-  wire::CheckpointGiven given;
-  if (checkpoint && checkpoint->path())
-    given.path = *checkpoint->path();
-  else if (checkpoint)
-    given.files = files_of(*checkpoint);
-  return given;
-}
 
 /// So long a driver may be busy without a word about it.
 constexpr Seconds kShortAbsence{0.1};
@@ -102,9 +56,7 @@ class RunLoop {
         agent_(agent),
         directory_(plan.directory(), sys::files()),
         keeper_(directory_, plan.options.run.checkpoint, [this](const std::string& text) { console_.warning(text); }) {
-    state_.policy = policy_of(plan.options);
-    state_.policy.keep_workers = plan.keep_workers;
-    state_.policy.replace_workers = plan.replace_workers;
+    state_.policy = plan.policy();
     if (plan.rendezvous) rendezvous_.emplace(*plan.rendezvous);
   }
 
@@ -142,11 +94,7 @@ class RunLoop {
     record_.error.clear();
     record_.finished = 0;
     record_.num_workers = plan_.options.scaling.num_workers;
-    record_.config_run = settings_of(plan_.options);
-    if (plan_.rendezvous) record_.config_run["rendezvous"] = {{"hosts", plan_.rendezvous->hosts}};
-    if (plan_.rendezvous && plan_.rendezvous->min_workers > 0)
-      record_.config_run["rendezvous"]["min_workers"] = plan_.rendezvous->min_workers;
-    if (plan_.replace_workers) record_.config_run["replace_workers"] = true;
+    record_.config_run = plan_.settings();
     if (!plan_.metadata.empty()) record_.metadata = plan_.metadata;
     first_attempt_ = plan_.restore ? record_.attempt + 1 : 0;
     state_.attempt = first_attempt_ - 1;
@@ -318,7 +266,7 @@ class RunLoop {
   void on(wire::KeptWorkers&) {}  // nobody asked
   void on(wire::WorkerStarted& m) {
     events_.push_back(WorkerStarted{m.attempt, m.rank, m.pid});
-    if (m.attempt == state_.attempt && is_needless(m.rank)) agent_.send(wire::StopWorker{m.attempt, m.rank});
+    if (m.attempt == state_.attempt && absences_.is_needless(m.rank)) agent_.send(wire::StopWorker{m.attempt, m.rank});
   }
   void on(wire::LogText& m) {
     guarded([&] { logs_->append(m.rank, m.text); });
@@ -326,7 +274,7 @@ class RunLoop {
   }
   void on(wire::WorkerStacks& m) { events_.push_back(WorkerStacks{m.attempt, m.rank, std::move(m.text)}); }
   void on(wire::WorkerExited& m) {
-    const bool by_us = m.stopped_by_us || (m.attempt == state_.attempt && is_needless(m.rank));
+    const bool by_us = m.stopped_by_us || (m.attempt == state_.attempt && absences_.is_needless(m.rank));
     events_.push_back(WorkerExited{m.attempt, m.rank, m.code, m.signal, m.out_of_memory, by_us});
   }
   void on(wire::AttemptEnded& m) { events_.push_back(AttemptEnded{m.attempt}); }
@@ -349,23 +297,23 @@ class RunLoop {
   void from_worker(int attempt, int rank, wire::WorkerReady& m) {
     const metrics::Place place{m.hostname, m.node_ip, m.pid};
     recorder_->function_started(rank, place);
-    if (plan_.replace_workers) absences_[rank].place = place;
+    if (plan_.replace_workers) absences_.note_place(rank, place);
     if (!plan_.keep_workers)
       say("lockstep: rank " + std::to_string(rank) + " running (pid " + std::to_string(m.pid) + ")");
     events_.push_back(WorkerRuns{attempt, rank, m.pid});
   }
   void from_worker(int attempt, int rank, wire::Reports& m) {
-    for (wire::Report& report : m.reports) report.index = counted(rank, report.index);
+    for (wire::Report& report : m.reports) report.index = absences_.counted(rank, report.index);
     events_.push_back(Reported{attempt, rank, std::move(m.reports)});
     pass_reports_of_new(kMostMissed);
   }
   void from_worker(int attempt, int rank, wire::CheckpointWritten& m) {
-    m.report = counted(rank, m.report);
+    m.report = absences_.counted(rank, m.report);
     events_.push_back(PartWritten{attempt, rank, std::move(m)});
   }
   void from_worker(int attempt, int rank, wire::CheckpointWanted& m) {
     pass_reports_of_new(1);
-    events_.push_back(CheckpointWanted{attempt, rank, counted(rank, m.report)});
+    events_.push_back(CheckpointWanted{attempt, rank, absences_.counted(rank, m.report)});
   }
   void from_worker(int attempt, int rank, wire::Heartbeat& m) {
     events_.push_back(HeartBeat{attempt, rank, m.progress});
@@ -402,7 +350,7 @@ class RunLoop {
     console_.line("lockstep: rank " + std::to_string(rank) + " takes part again");
     pass_reports(rank, 1);
     recorder_->restarted(rank);
-    recorder_->function_started(rank, absences_[rank].place);
+    recorder_->function_started(rank, absences_.place(rank));
   }
 
   /// Counts the reports that others have made and a new rank has not, when they are so many, as made by it too, with
@@ -411,7 +359,7 @@ class RunLoop {
     const int most = std::ranges::max(state_.ranks, {}, &RankState::reports).reports;
     const int missed = most - state_.ranks.at(static_cast<std::size_t>(rank)).reports;
     if (missed < when) return;
-    absences_[rank].missed += missed;
+    absences_.note_missed(rank, missed);
     handle(Reported{state_.attempt, rank, std::vector<wire::Report>(static_cast<std::size_t>(missed))});
   }
   void pass_reports_of_new(int when) {
@@ -419,21 +367,12 @@ class RunLoop {
       if (is_new(rank)) pass_reports(rank, when);
   }
   /// Whether it replaces a rank that died, and has not found the others yet.
-  bool is_new(int rank) const {
-    const auto found = absences_.find(rank);
-    return rendezvous_ && rendezvous_->is_fresh(rank) && found != absences_.end() && found->second.replaces;
-  }
-
-  /// A worker counts its reports from where the others were when it was started.
-  int counted(int rank, int report) const {
-    const auto found = absences_.find(rank);
-    return found == absences_.end() || report < 0 ? report : report + found->second.missed;
-  }
+  bool is_new(int rank) const { return rendezvous_ && rendezvous_->is_fresh(rank) && absences_.replaces(rank); }
 
   /// All others have returned, and wait for this one to leave with them.
   void end_needless(int rank) {
     console_.line("lockstep: rank " + std::to_string(rank) + " is not needed: the others have finished");
-    absences_[rank].needless = true;
+    absences_.note_needless(rank);
     events_.push_back(MeetingEntered{state_.attempt, rank, {state_.meeting.number, kLeavingTime.count(), {}}});
     agent_.send(wire::StopWorker{state_.attempt, rank});
   }
@@ -441,15 +380,12 @@ class RunLoop {
   /// behind: where it began to count may be a report too early, which was on its way to us.
   void finish_needless(int last) {
     for (int rank = 0; rank < state_.policy.world_size; ++rank)
-      if (rank != last && !state_.ranks.at(static_cast<std::size_t>(rank)).finished && !is_needless(rank)) return;
-    for (const auto& [rank, absence] : absences_) {
-      if (absence.replaces) pass_reports(rank, 1);
-      if (absence.needless) events_.push_back(WorkerFinished{state_.attempt, rank});
+      if (rank != last && !state_.ranks.at(static_cast<std::size_t>(rank)).finished && !absences_.is_needless(rank))
+        return;
+    for (int rank = 0; rank < state_.policy.world_size; ++rank) {
+      if (absences_.replaces(rank)) pass_reports(rank, 1);
+      if (absences_.is_needless(rank)) events_.push_back(WorkerFinished{state_.attempt, rank});
     }
-  }
-  bool is_needless(int rank) const {
-    const auto found = absences_.find(rank);
-    return found != absences_.end() && found->second.needless;
   }
 
   // ------------------------------------------------------------ actions
@@ -487,26 +423,8 @@ class RunLoop {
   }
 
   Value common_begin(int attempt, const std::optional<Checkpoint>& resume) const {
-    wire::Begin begin;
-    begin.attempt = attempt;
-    begin.world_size = begin.local_world_size = state_.policy.world_size;
-    begin.experiment_name = record_.name;
-    begin.trial_name = record_.trainer + "_" + record_.trial_id;
-    begin.trial_id = record_.trial_id;
-    begin.run_dir = directory_.path();
-    begin.function = plan_.function;
-    begin.config = plan_.options.config;
-    begin.python_path = plan_.python_path;
-    begin.argv = plan_.argv;
-    begin.cwd = plan_.program.cwd;
-    begin.env = plan_.program.env;
-    begin.extra = plan_.extra;
-    begin.keep_all_ranks = plan_.options.run.checkpoint.keep_all_ranks;
-    begin.score_attribute = plan_.options.run.checkpoint.score_attribute;
+    wire::Begin begin = begin_of_all(plan_, record_, attempt);
     begin.first_seq = keeper_.next_seq();
-    begin.keep = plan_.keep_workers;
-    begin.heartbeat_interval = std::min(1.0, state_.policy.heartbeat_timeout.count() / 4);
-    if (!keeper_.in_memory()) begin.storage = directory_.path();
     auto given = given_of(resume);
     begin.checkpoint = std::move(given.path);
     begin.checkpoint_files = std::move(given.files);
@@ -540,7 +458,7 @@ class RunLoop {
       return events_.push_back(DriverFailed{std::move(failure), false});
     }
     recorder_->restarted(action.rank);
-    absences_[action.rank] = {.replaces = true};
+    absences_.begin(action.rank);
     if (rendezvous_ && rendezvous_->is_away(action.rank)) recorder_->finished(action.rank);
     const auto latest = keeper_.begin_rank(action.rank);
     Value begin = begin_of(common_begin(action.attempt, latest ? latest : plan_.options.resume_from), action.rank);
@@ -705,14 +623,7 @@ class RunLoop {
   Instant started_{};
   Instant listened_at_{};  ///< until when the workers' silence is their own
   std::string node_;
-  /// A rank of an elastic job, and what the others did without it.
-  struct Absence {
-    metrics::Place place{};
-    int missed = 0;         ///< reports of the others before it took part, which it does not count itself
-    bool replaces = false;  ///< one that died
-    bool needless = false;
-  };
-  std::map<int, Absence> absences_;
+  Absences absences_;
   std::vector<Bytes> values_;  ///< by rank: what the attempt's functions returned
   double time_before_ = 0;
   int first_attempt_ = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "driver/rendezvous.h"
+#include "driver/state.h"
 #include "wire/messages.h"
 
 namespace lockstep::driver {
@@ -34,6 +35,10 @@ struct RunPlan {
   bool record = true;         ///< false: work that is no run of its own leaves no directory
 
   std::filesystem::path directory() const { return options.run.storage_path / options.run.name; }
+  /// What step() goes by.
+  Policy policy() const;
+  /// The settings as run.json keeps them.
+  Value settings() const;
 };
 
 }  // namespace lockstep::driver
