@@ -327,8 +327,9 @@ TEST_F(RendezvousTest, StuckRanksAreNamedAndTheRoundGoesOnWithTheirSuccessors) {
   Client zero = held(request("GET", "/rank_and_size/a:0"));
   Client two = held(request("GET", "/rank_and_size/a:2"));
   Client one = joins(1);
-  EXPECT_EQ(server->deadline(), time + 2s);
-  time += 2s;
+  const auto patience = ticks(RendezvousOptions{}.patience);
+  EXPECT_EQ(server->deadline(), time + patience);
+  time += patience;
   serve();
   EXPECT_EQ(stuck, std::vector<int>{3});
   server->lose(3);
