@@ -24,10 +24,10 @@ function(lockstep_install_cpp_package package)
                 execute_process(COMMAND \"${CMAKE_STRIP}\" -g \${archives} COMMAND_ERROR_IS_FATAL ANY)")
   install(EXPORT lockstep DESTINATION "${package}/cmake" FILE lockstepTargets.cmake NAMESPACE Lockstep::)
 
-  # The sources of Lockstep::torch, and the headers of the folders below it.
+  # The sources of Lockstep::torch and of the backend for Python, and the headers of the folders below.
   foreach(folder base sys collective torch)
     install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/${folder}" DESTINATION "${package}/src"
-            FILES_MATCHING PATTERN "*.h" PATTERN "torch/*.cpp")
+            FILES_MATCHING PATTERN "*.h" PATTERN "torch/*.cpp" PATTERN "torch/python/*")
   endforeach()
 
   include(CMakePackageConfigHelpers)

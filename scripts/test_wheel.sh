@@ -81,4 +81,26 @@ if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache;
   cmake -S . -B beside >configure.log 2>&1 || fail "torch beside Lockstep is not found: $(cat configure.log)"
 )
 
+# Lockstep was installed without torch, so without its backend: that can be made afterwards.
+site=$("$source/.venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
+cat >backend.py <<'END'
+import lockstep.torch.backend as backend
+import torch
+import torch.distributed as dist
+
+if __name__ == "__main__":
+    assert backend.is_available()
+    dist.init_process_group("lockstep")
+    ones = torch.ones(1000)
+    dist.all_reduce(ones)
+    assert ones.eq(2).all()
+END
+(
+  export PYTHONPATH=$site TMPDIR=$work OMP_NUM_THREADS=1
+  message=$(venv/bin/python -c 'import lockstep.torch.backend; lockstep.torch.backend.load()' 2>&1 || true)
+  [[ $message == *"python -m lockstep.torch.build_backend"* ]] || fail "without the backend, Python says: $message"
+  venv/bin/python -m lockstep.torch.build_backend || fail "the backend cannot be built"
+  venv/bin/python -m torch.distributed.run --standalone --nproc-per-node=2 backend.py || fail "the backend does not work"
+)
+
 echo "[test-wheel] ok: $(du -sh "$package" | cut -f1) installed"

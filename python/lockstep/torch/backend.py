@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Backend, Store
 
-__all__ = ["NAME", "create", "is_available"]
+__all__ = ["NAME", "create", "is_available", "load", "module_name"]
 
 NAME = "lockstep"
 _log = logging.getLogger("lockstep")
@@ -37,7 +37,7 @@ def is_available() -> bool:
     True
     """
     try:
-        _module()
+        load()
     except ImportError:
         return False
     return True
@@ -45,7 +45,7 @@ def is_available() -> bool:
 
 def create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
     """What torch calls on every rank of a group that is made."""
-    module = _module()
+    module = load()
     try:
         made: Backend = module.create(store, rank, size, timeout)
         return made
@@ -58,18 +58,26 @@ def create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
         return ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
 
 
-def _module() -> ModuleType:
-    """The compiled part; its name tells for which torch."""
+def module_name() -> str:
+    """The compiled part is a module for one version of torch, which its name tells.
+
+    >>> module_name()
+    '_c10d_2_13_0'
+    """
+    return "_c10d_" + str(torch.__version__).split("+")[0].replace(".", "_")
+
+
+def load() -> ModuleType:
+    """The compiled part; raises ImportError that says how to get it."""
     global _c10d
     if _c10d is None:
-        version = torch.__version__.split("+")[0]
-        name = f"{__package__}._c10d_{version.replace('.', '_')}"
+        name = f"{__package__}.{module_name()}"
         try:
             _c10d = importlib.import_module(name)
         except ImportError as error:
             raise ImportError(
-                f'[lockstep.torch.backend] this installation has no backend "{NAME}" for torch {version} ({error}); '
-                "install Lockstep again where that torch is installed: pip install --force-reinstall --no-deps, "
+                f'[lockstep.torch.backend] this installation has no backend "{NAME}" for torch {torch.__version__} '
+                f"({error}); build it, which takes a minute: python -m lockstep.torch.build_backend, "
                 'or use backend="gloo"'
             ) from error
     return _c10d

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from dataclasses import dataclass
@@ -65,6 +66,8 @@ class TorchConfig(BackendConfig):
                 f"[TorchConfig] backend is {self.backend!r}; it must be None, "
                 f"{', '.join(map(repr, BACKENDS))} or one that was registered with torch.distributed"
             )
+        if self.backend is not None and shared_memory.NAME in _names(self.backend):
+            _require_shared_memory()
         if self.init_method not in ("env", "tcp"):
             raise ConfigError(f"[TorchConfig] init_method is {self.init_method!r}; it must be 'env' or 'tcp'")
         seconds(self.timeout_s, "[TorchConfig] timeout_s")
@@ -155,14 +158,32 @@ def _default_backend(device: torch.device) -> str:
     if device.type == "cuda":
         return "nccl"
     on_one_machine = session.get_local_world_size() == session.get_world_size()
-    return shared_memory.NAME if on_one_machine and shared_memory.is_available() else "gloo"
+    if not on_one_machine:
+        return "gloo"
+    try:
+        shared_memory.load()
+        return shared_memory.NAME
+    except ImportError as error:
+        if session.get_world_rank() == 0:
+            logging.getLogger("lockstep").warning("%s; these ranks use Gloo, which is slower", error)
+        return "gloo"
+
+
+def _require_shared_memory() -> None:
+    try:
+        shared_memory.load()
+    except ImportError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _is_known(backend: str) -> bool:
-    """One or, as in "cpu:gloo,cuda:nccl", one for each kind of device."""
-    names = [part.split(":")[-1].lower() for part in backend.split(",")]
-    return all(name in BACKENDS or name in dist.Backend.backend_list for name in names)
+    return all(name in BACKENDS or name in dist.Backend.backend_list for name in _names(backend))
 
 
 def _is_built(backend: str) -> bool:
-    return all(dist.is_backend_available(part.split(":")[-1].lower()) for part in backend.split(","))
+    return all(dist.is_backend_available(name) for name in _names(backend))
+
+
+def _names(backend: str) -> list[str]:
+    """One or, as in "cpu:gloo,cuda:nccl", one for each kind of device."""
+    return [part.split(":")[-1].lower() for part in backend.split(",")]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep import FailureConfig, Result, TrainingFailedError, session
+from lockstep import ConfigError, FailureConfig, Result, TrainingFailedError, session
 from lockstep.torch import TorchConfig, backend, prepare_model
 
 Fit = Callable[..., Result]
@@ -398,8 +398,11 @@ def test_a_missing_module_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(backend, "_c10d", None)
     monkeypatch.setattr(torch, "__version__", "9.9.9+cpu")
     assert not backend.is_available()
-    with pytest.raises(ImportError, match=r'no backend "lockstep" for torch 9\.9\.9 .*pip install --force-reinstall'):
-        backend._module()
+    says = r'no backend "lockstep" for torch 9\.9\.9.* python -m lockstep\.torch\.build_backend'
+    with pytest.raises(ImportError, match=says):
+        backend.load()
+    with pytest.raises(ConfigError, match=says):
+        TorchConfig(backend="lockstep")
 
 
 def test_ranks_that_cannot_share_memory_use_gloo(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
