@@ -8,6 +8,7 @@
 #include "engine/local/local_engine.h"
 #include "store/run_directory.h"
 #include "sys/node.h"
+#include "sys/signals.h"
 #include "train/launch.h"
 
 namespace lockstep::python {
@@ -193,8 +194,12 @@ void bind_trainer(py::module_& module) {
       "run",
       [](const py::dict& options, const py::bytes& payload, const py::list& callbacks, const py::object& resume_from,
          bool handle_signals, train::AgentSlot* agent) {
+        std::optional<sys::SignalWatch> signals;
+        if (handle_signals) signals.emplace();
+        // One that Python took before is Python's; later ones are the run's.
+        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
         driver::RunPlan plan = plan_of(options, payload);
-        plan.handle_signals = handle_signals;
+        plan.signals = signals ? &*signals : nullptr;
         if (!resume_from.is_none()) plan.options.resume_from = py::cast<Checkpoint>(resume_from);
         std::vector<std::unique_ptr<PythonCallback>> hooks;
         for (const py::handle callback : callbacks) {

@@ -26,7 +26,6 @@
 #include "driver/recorder.h"
 #include "driver/run_record.h"
 #include "driver/step.h"
-#include "sys/signals.h"
 #include "wire/codec.h"
 
 namespace lockstep::driver {
@@ -61,7 +60,6 @@ class RunLoop {
   }
 
   RunOutcome run() {
-    if (plan_.handle_signals) signals_.emplace();
     open();
     agent_.send(plan_.program);
     while (!end_) {
@@ -192,7 +190,7 @@ class RunLoop {
     int timeout = -1;
     if (deadline) timeout = static_cast<int>(std::max(0.0, std::ceil(Seconds(*deadline - now()).count() * 1000)));
     std::array<pollfd, 3> fds{{{agent_.fd(), POLLIN, 0},
-                               {signals_ ? signals_->fd() : -1, POLLIN, 0},
+                               {plan_.signals != nullptr ? plan_.signals->fd() : -1, POLLIN, 0},
                                {rendezvous_ ? rendezvous_->fd() : -1, POLLIN, 0}}};
     if (poll(fds.data(), fds.size(), timeout) < 0 && errno != EINTR)
       throw EngineError("[driver] poll: " + std::string(strerror(errno)));
@@ -226,7 +224,7 @@ class RunLoop {
   }
 
   void take_signals() {
-    while (const int signal = signals_->take()) {
+    while (const int signal = plan_.signals->take()) {
       signal_ = signal;
       console_.line(state_.interrupts == 0 ? "lockstep: stopping; once more to kill" : "lockstep: killing the workers");
       events_.push_back(Interrupt{});
@@ -614,7 +612,6 @@ class RunLoop {
   RunState state_;
   std::optional<Recorder> recorder_;
   std::optional<RankLogs> logs_;
-  std::optional<sys::SignalWatch> signals_;
   std::optional<Rendezvous> rendezvous_;
   std::deque<Event> events_;
   std::optional<Checkpoint> committed_;  ///< by the last Commit

@@ -9,6 +9,7 @@
 
 #include "driver/rendezvous.h"
 #include "driver/state.h"
+#include "sys/signals.h"
 #include "wire/messages.h"
 
 namespace lockstep::driver {
@@ -30,7 +31,7 @@ struct RunPlan {
   std::optional<RendezvousOptions> rendezvous;               ///< what workers need to find each other
   bool replace_workers = false;                              ///< one that dies is started again alone
   std::vector<std::string> notes;                            ///< lines to show at the start
-  bool handle_signals = false;                               ///< Ctrl-C and SIGTERM end the run cleanly
+  sys::SignalWatch* signals = nullptr;                       ///< borrowed; what it sees ends the run cleanly
   bool keep_workers = false;  ///< for the next run on the same agent; what the functions return comes back
   bool record = true;         ///< false: work that is no run of its own leaves no directory
 

@@ -16,6 +16,7 @@
 #include "engine/local/local_engine.h"
 #include "store/run_directory.h"
 #include "sys/environment.h"
+#include "sys/signals.h"
 #include "train/launch.h"
 #include "worker/native_stacks.h"
 #include "worker/worker_session.h"
@@ -162,8 +163,12 @@ Result DataParallelTrainer::fit() {
   plan.program.program[0] = std::filesystem::read_symlink("/proc/self/exe");
   plan.program.env = sys::environment();
   plan.program.cwd = std::filesystem::current_path();
-  plan.handle_signals = true;
-  driver::RunOutcome outcome = train::launch(std::move(plan));
+  driver::RunOutcome outcome;
+  {
+    sys::SignalWatch signals;  // from before anything starts
+    plan.signals = &signals;
+    outcome = train::launch(std::move(plan));
+  }
   if (outcome.signal != 0) raise(outcome.signal);
   if (outcome.result.state == "failed") {
     const std::string how = "\nto go on: lockstep::" + trainer_ + "::restore(" +
