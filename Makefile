@@ -4,7 +4,7 @@ jobs ?= $(shell nproc)
 python := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: setup build quickstart test test-cpp test-asan test-tsan test-python test-frameworks test-wheel bench lint format clean
+.PHONY: setup build build-asan build-tsan quickstart test test-cpp test-asan test-tsan test-python test-frameworks test-wheel bench lint format clean
 
 setup:
 	@scripts/setup.sh
@@ -21,13 +21,16 @@ build: setup build/build.ninja
 quickstart: build
 	$(python) examples/python/quickstart.py
 
-test: lint test-cpp test-python test-frameworks test-asan test-tsan test-wheel
+test: build
+	@scripts/test.sh
 
 test-cpp: build
 	ctest --preset dev --parallel $(jobs)
 
-test-asan test-tsan: test-%: build/%/build.ninja
+build-asan build-tsan: build-%: build/%/build.ninja
 	@cmake --build --preset $* --parallel $(jobs)
+
+test-asan test-tsan: test-%: build-%
 	ctest --preset $* --parallel $(jobs)
 
 test-python: build
