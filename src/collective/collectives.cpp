@@ -89,7 +89,7 @@ Intent Communicator::intent(Kind kind, std::size_t count, DType dtype, ReduceOp 
 
 template <class Body>
 void Communicator::call(const Intent& intent, const Body& body) {
-  check_member();
+  check_member(*region_, rank_);
   const std::lock_guard lock(mutex_);
   if (broken_) std::rethrow_exception(broken_);
   number_ += 1;
@@ -284,8 +284,10 @@ void Communicator::gather_to(const void* in, std::span<void* const> out, std::si
     const std::size_t part = std::min(chunk_, bytes - start);
     if (rank_ != root && size() > 1) copy_to_staging(own_slot(), at(in, start), part);
     const std::uint32_t round = meet();
+    // The own part first: `in` may be where another rank's part goes.
+    if (wanted) copy_bytes(at(out[rank_], start), at(in, start), part);
     for (int rank = 0; wanted && rank < size(); ++rank)
-      copy_bytes(at(out[rank], start), rank == rank_ ? at(in, start) : region_->slot(rank, round), part);
+      if (rank != rank_) copy_bytes(at(out[rank], start), region_->slot(rank, round), part);
     start += part;
   } while (start < bytes);
 }
@@ -298,14 +300,12 @@ void Communicator::scatter(std::span<const void* const> in, void* out, std::size
     std::size_t start = 0;
     do {
       const std::size_t part = std::min(most, bytes - start);
-      for (int rank = 0; rank_ == root && rank < size(); ++rank) {
-        if (rank == rank_)
-          copy_bytes(at(out, start), at(in[rank], start), part);
-        else
-          copy_to_staging(own_slot() + rank * most, at(in[rank], start), part);
-      }
+      for (int rank = 0; rank_ == root && rank < size(); ++rank)
+        if (rank != rank_) copy_to_staging(own_slot() + rank * most, at(in[rank], start), part);
       const std::uint32_t round = meet();
-      if (rank_ != root) copy_bytes(at(out, start), region_->slot(root, round) + rank_ * most, part);
+      // Root's own part last: `out` may be where another rank's part was.
+      copy_bytes(at(out, start), rank_ == root ? at(in[rank_], start) : region_->slot(root, round) + rank_ * most,
+                 part);
       start += part;
     } while (start < bytes);
   });
@@ -314,9 +314,6 @@ void Communicator::scatter(std::span<const void* const> in, void* out, std::size
 void Communicator::all_to_all(std::span<const ConstPart> in, std::span<const Part> out) {
   check_parts(in.size(), "input");
   check_parts(out.size(), "output");
-  if (in[rank_].bytes != out[rank_].bytes)
-    throw ConfigError("[collective] all_to_all: rank " + std::to_string(rank_) + " gives itself " +
-                      std::to_string(in[rank_].bytes) + " bytes and takes " + std::to_string(out[rank_].bytes));
   call(intent(Kind::all_to_all, 0), [&] { exchange(in, out); });
 }
 
@@ -337,13 +334,14 @@ void Communicator::exchange(std::span<const ConstPart> in, std::span<const Part>
                       " " + std::to_string(sizes[rank_]) + " bytes, which expects " + std::to_string(out[from].bytes) +
                       "; give both the same size");
   }
-  copy_bytes(out[rank_].data, in[rank_].data, in[rank_].bytes);
   const std::size_t most = align_down(chunk_ / in.size());
   for (std::size_t start = 0; start < longest; start += most) {
     const auto part_of = [&](std::size_t bytes) { return std::min(most, bytes - std::min(start, bytes)); };
     for (int rank = 0; rank < size(); ++rank)
       if (rank != rank_) copy_to_staging(own_slot() + rank * most, at(in[rank].data, start), part_of(in[rank].bytes));
     round = meet();
+    // The own part between the two: inputs may be the outputs of other ranks.
+    copy_bytes(at(out[rank_].data, start), at(in[rank_].data, start), part_of(in[rank_].bytes));
     for (int rank = 0; rank < size(); ++rank)
       if (rank != rank_)
         copy_bytes(at(out[rank].data, start), region_->slot(rank, round) + rank_ * most, part_of(out[rank].bytes));

@@ -18,8 +18,6 @@ namespace {
 /// its slice in two. Where ranks share cores a meeting costs a change of processes: fewer of them.
 constexpr std::size_t kChunk = std::size_t{512} << 10, kAtOnce = std::size_t{16} << 10;
 constexpr std::size_t kSharedCoreChunk = std::size_t{2} << 20, kSharedCoreAtOnce = std::size_t{64} << 10;
-/// How often a rank looks whether those who have joined are still alive, while others are to come.
-constexpr auto kJoinLook = std::chrono::milliseconds(20);
 
 CoreSet own_cores() {
   CoreSet cores{};
@@ -48,14 +46,13 @@ void wait_for_all(Region& region, int rank, std::chrono::milliseconds timeout) {
   group.gong_sleepers.fetch_add(1);
   for (std::vector<int> absent;; absent.clear()) {
     const std::uint32_t gong = group.gong.load();
-    for (int other = 0; other < region.world(); ++other) {
+    for (int other = 0; other < region.world(); ++other)
       if (region.rank(other).presence.load() == Presence::absent) absent.push_back(other);
-      if (is_dead(region.rank(other))) region.set_fault({FaultKind::died, other, rank});
-    }
-    if (absent.empty()) break;
+    report_deaths(region, rank);
     if (const auto fault = region.fault()) throw_fault(region, rank, *fault, occasion);
+    if (absent.empty()) break;
     if (now() >= deadline) throw_silent(region, rank, absent, occasion);
-    futex_wait(group.gong, gong, std::min(deadline, now() + kJoinLook));
+    futex_wait(group.gong, gong, std::min(deadline, now() + kDeathLook));
   }
   group.gong_sleepers.fetch_sub(1);
 }
@@ -68,11 +65,7 @@ std::unique_ptr<Communicator> Communicator::join(Rendezvous& store, int rank, in
 }
 
 Communicator::Communicator(std::shared_ptr<Region> region, int rank, const Options& options)
-    : region_(std::move(region)),
-      rank_(rank),
-      owner_pid_(::getpid()),
-      timeout_(options.timeout),
-      sources_(region_->world()) {
+    : region_(std::move(region)), rank_(rank), timeout_(options.timeout), sources_(region_->world()) {
   join_group(options);
   const bool have_cores = ranks_have_cores(*region_);
   spin_ = options.spin.value_or(have_cores);
@@ -94,12 +87,13 @@ void Communicator::join_group(const Options& options) {
   for (const std::uint64_t part : words.cores) allowed += __builtin_popcountll(part);
   const int usable = sys::usable_cores();
   words.cores_by_quota = usable < allowed ? static_cast<std::uint32_t>(usable) : 0;
-  guardian_ = std::make_unique<Guardian>(region_, rank_);
-  words.presence.store(Presence::joined);
-  region_->strike_gong();
   try {
+    guardian_ = std::make_unique<Guardian>(region_, rank_);
+    words.presence.store(Presence::joined);
+    region_->strike_gong();
     wait_for_all(*region_, rank_, options.join_timeout);
   } catch (...) {
+    region_->set_fault({FaultKind::aborted, rank_, rank_});  // unless there is one: the others wait for this rank
     leave();
     throw;
   }
@@ -107,7 +101,7 @@ void Communicator::join_group(const Options& options) {
 }
 
 Communicator::~Communicator() {
-  if (::getpid() != owner_pid_) {
+  if (!region_->is_here()) {
     // The threads are the parent's, and so is the membership.
     static_cast<void>(mail_.release());
     return;
@@ -123,23 +117,17 @@ void Communicator::leave() {
 }
 
 void Communicator::send(const void* data, std::size_t bytes, int to, std::int64_t tag) {
-  check_member();
   // Never written to: the mailbox only reads what it sends.
   mail_->send({.data = const_cast<void*>(data), .bytes = bytes, .peer = to, .tag = tag, .timeout = timeout()});
 }
 
 int Communicator::receive(void* data, std::size_t bytes, int from, std::int64_t tag) {
-  check_member();
   return mail_->receive({.data = data, .bytes = bytes, .peer = from, .tag = tag, .timeout = timeout()});
 }
 
-void Communicator::check_member() const {
-  if (::getpid() != owner_pid_)
-    throw ConfigError("[collective] rank " + std::to_string(rank_) + " is process " + std::to_string(owner_pid_) +
-                      "; its child " + std::to_string(::getpid()) +
-                      " cannot use the group, and must join one of its own");
+void Communicator::abort() {
+  check_member(*region_, rank_);
+  region_->set_fault({FaultKind::aborted, rank_, rank_});
 }
-
-void Communicator::abort() { region_->set_fault({FaultKind::aborted, rank_, rank_}); }
 
 }  // namespace lockstep::collective

@@ -53,7 +53,8 @@ struct ConstPart {
 /// Collectives run one at a time, in the order in which threads ask. Mail may go on meanwhile.
 class Communicator {
  public:
-  /// Makes the group, when all ranks do so. `store` is needed only during the call.
+  /// Makes the group, when all ranks do so. `store` is needed only during the call. Throws CannotShareMemory on all
+  /// ranks when one of them cannot take part: rendezvous.h says more.
   static std::unique_ptr<Communicator> join(Rendezvous& store, int rank, int world, const Options& options = {});
   /// The same for threads of one process that already share the memory.
   Communicator(std::shared_ptr<Region> region, int rank, const Options& options = {});
@@ -68,7 +69,8 @@ class Communicator {
   bool spins() const { return spin_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_.store(timeout); }
   std::chrono::milliseconds timeout() const { return timeout_.load(); }
-  /// Makes every call of every rank fail, now and later. From any thread.
+  /// Makes every call of every rank fail, now and later. From any thread; in a child of fork() ConfigError, like all
+  /// calls.
   void abort();
 
   void barrier();
@@ -103,7 +105,6 @@ class Communicator {
   static Intent intent(Kind kind, std::size_t count, DType dtype, ReduceOp op, int root = -1);
   void join_group(const Options& options);
   void leave();
-  void check_member() const;
   void check_root(int root) const;
   void check_parts(std::size_t parts, std::string_view name) const;
   Occasion occasion() const;
@@ -121,7 +122,6 @@ class Communicator {
 
   std::shared_ptr<Region> region_;
   int rank_;
-  int owner_pid_;
   bool spin_ = false;
   std::size_t chunk_ = 0;    ///< how much of a slot is used in one round; the same on all ranks
   std::size_t at_once_ = 0;  ///< up to how many bytes all ranks reduce all; the same on all ranks

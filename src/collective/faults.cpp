@@ -1,6 +1,7 @@
 #include "collective/faults.h"
 
 #include <lockstep/error.h>
+#include <unistd.h>
 
 #include "base/text.h"
 
@@ -25,6 +26,13 @@ std::string opening(int me, const Occasion& occasion) {
 }
 
 }  // namespace
+
+void check_member(const Region& region, int me) {
+  if (!region.is_here())
+    throw ConfigError("[collective] rank " + std::to_string(me) + " is process " + std::to_string(region.owner_pid()) +
+                      "; its child " + std::to_string(::getpid()) +
+                      " cannot use the group, and must join one of its own");
+}
 
 void throw_fault(Region& region, int me, const Fault& fault, const Occasion& occasion) {
   const std::string start = opening(me, occasion);

@@ -16,6 +16,8 @@ struct Occasion {
   std::chrono::milliseconds timeout{};
 };
 
+/// Throws ConfigError in a child of fork(), which is no member of its parent's group and does not see its memory.
+void check_member(const Region& region, int me);
 /// The group has a fault. Throws EngineError, or TimeoutError when somebody's patience was at an end; names the ranks.
 [[noreturn]] void throw_fault(Region& region, int me, const Fault& fault, const Occasion& occasion);
 /// Ranks that are needed have left the group. Throws EngineError.

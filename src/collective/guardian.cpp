@@ -13,32 +13,30 @@ namespace {
 constexpr std::uint32_t kStarting = 0, kReady = 1, kWatching = 2, kStopping = 3, kStopped = 4;
 constexpr Instant kNever = Instant::max();
 
-/// The kernel's list of robust futexes of this thread, with one entry.
+/// Makes this thread the owner of a rank's `life`.
 class RobustWord {
  public:
-  RobustWord(Word& word, std::uint32_t thread) : word_(word) {
-    head_.list.next = &entry_;
-    entry_.next = &head_.list;
-    head_.futex_offset = reinterpret_cast<char*>(&word) - reinterpret_cast<char*>(&entry_);
-    head_.list_op_pending = nullptr;
-    word_.store(thread);
-    registered_ = ::syscall(SYS_set_robust_list, &head_, sizeof head_) == 0;
+  RobustWord(RankWords& words, std::uint32_t thread) : words_(words) {
+    words.owned.list.next = &words.owned_entry;
+    words.owned_entry.next = &words.owned.list;
+    words.owned.futex_offset = reinterpret_cast<char*>(&words.life) - reinterpret_cast<char*>(&words.owned_entry);
+    words.owned.list_op_pending = nullptr;
+    words.life.store(thread);
+    registered_ = ::syscall(SYS_set_robust_list, &words.owned, sizeof words.owned) == 0;
   }
   ~RobustWord() {
-    word_.store(0);
-    futex_wake(word_);
+    words_.life.store(0);
+    futex_wake(words_.life);
     // glibc's own list is empty in this thread; the thread ends now.
-    head_.list.next = &head_.list;
-    ::syscall(SYS_set_robust_list, nullptr, sizeof head_);
+    words_.owned.list.next = &words_.owned.list;
+    ::syscall(SYS_set_robust_list, nullptr, sizeof words_.owned);
   }
   RobustWord(const RobustWord&) = delete;
   RobustWord& operator=(const RobustWord&) = delete;
   bool registered() const { return registered_; }
 
  private:
-  Word& word_;
-  robust_list entry_{};
-  robust_list_head head_{};
+  RankWords& words_;
   bool registered_ = false;
 };
 
@@ -48,8 +46,12 @@ bool is_dead(RankWords& words) {
   return (words.life.load() & FUTEX_OWNER_DIED) != 0 && words.presence.load() == Presence::joined;
 }
 
-Guardian::Guardian(std::shared_ptr<Region> region, int rank)
-    : region_(std::move(region)), rank_(rank), owner_pid_(::getpid()) {
+void report_deaths(Region& region, int me) {
+  for (int rank = 0; rank < region.world(); ++rank)
+    if (is_dead(region.rank(rank))) region.set_fault({FaultKind::died, rank, me});
+}
+
+Guardian::Guardian(std::shared_ptr<Region> region, int rank) : region_(std::move(region)), rank_(rank) {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -58,13 +60,13 @@ Guardian::Guardian(std::shared_ptr<Region> region, int rank)
   while (stage_.load() == kStarting) futex_wait(stage_, kStarting, kNever);
   if (region_->rank(rank_).life.load() == 0) {
     thread_->join();
-    throw EngineError(
+    throw CannotShareMemory(
         "[collective] this kernel has no robust futexes, by which the end of a rank is noticed; use Gloo");
   }
 }
 
 Guardian::~Guardian() {
-  if (::getpid() != owner_pid_) {
+  if (!region_->is_here()) {
     static_cast<void>(thread_.release());  // the thread is the parent's
     return;
   }
@@ -86,13 +88,15 @@ void Guardian::watch() {
 void Guardian::run() {
   ::pthread_setname_np(::pthread_self(), "ls-guardian");
   {
-    RobustWord word(region_->rank(rank_).life, static_cast<std::uint32_t>(::syscall(SYS_gettid)));
+    RobustWord word(region_->rank(rank_), static_cast<std::uint32_t>(::syscall(SYS_gettid)));
     if (!word.registered()) region_->rank(rank_).life.store(0);
     stage_.store(kReady);
     futex_wake(stage_);
     if (!word.registered()) return;
     while (stage_.load() == kReady) futex_wait(stage_, kReady, kNever);
     while (stage_.load() == kWatching) watch_next();
+    // The kernel wakes one of those who sleep on a word. If that was this thread, nobody else will tell.
+    report_deaths(*region_, rank_);
   }
   stage_.store(kStopped);
   futex_wake(stage_);

@@ -6,6 +6,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+
+#include "base/log.h"
+#include "collective/guardian.h"
 
 namespace lockstep::collective {
 namespace {
@@ -89,11 +93,11 @@ Mailbox::~Mailbox() {
   announce(finished);
 }
 
-void Mailbox::send(const Message& message) { drive(add(message, true, nullptr)); }
+void Mailbox::send(const Message& message) { finish(add(message, true, nullptr)); }
 
 int Mailbox::receive(const Message& message) {
   const auto request = add(message, false, nullptr);
-  drive(request);
+  finish(request);
   return request->source;
 }
 
@@ -107,7 +111,19 @@ void Mailbox::post_receive(const Message& message, Done done) {
   start_thread();
 }
 
+void Mailbox::finish_sends(std::chrono::milliseconds within) {
+  check_member(*region_, rank_);
+  const Instant deadline = now() + within;
+  Finished sends;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& queue : sends_) sends.insert(sends.end(), queue.begin(), queue.end());
+  }
+  for (const auto& request : sends) drive(request, deadline);
+}
+
 Mailbox::RequestPointer Mailbox::add(const Message& message, bool is_send, Done done) {
+  check_member(*region_, rank_);
   const char* what = is_send ? "send" : "receive";
   const bool anybody = !is_send && message.peer == kAnySource && region_->world() > 1;
   if (!anybody && (message.peer < 0 || message.peer >= region_->world() || message.peer == rank_))
@@ -135,7 +151,12 @@ Mailbox::RequestPointer Mailbox::add(const Message& message, bool is_send, Done 
   return request;
 }
 
-void Mailbox::drive(const RequestPointer& request) {
+void Mailbox::finish(const RequestPointer& request) {
+  drive(request, Instant::max());
+  if (request->error) std::rethrow_exception(request->error);
+}
+
+void Mailbox::drive(const RequestPointer& request, Instant until) {
   while (true) {
     const std::uint32_t bell = region_->rank(rank_).bell.load();
     Finished finished;
@@ -146,10 +167,9 @@ void Mailbox::drive(const RequestPointer& request) {
       is_done = request->finished;
     }
     announce(finished);
-    if (is_done) break;
-    sleep(bell, request->deadline);
+    if (is_done || now() >= until) return;
+    sleep(bell, std::min(until, request->deadline));
   }
-  if (request->error) std::rethrow_exception(request->error);
 }
 
 void Mailbox::start_thread() {
@@ -191,13 +211,27 @@ void Mailbox::sleep(std::uint32_t bell, Instant deadline) {
     } while (now() < end);
   }
   words.bell_sleepers.fetch_add(1);
-  futex_wait(words.bell, bell, deadline);
+  if (deadline == Instant::max()) {
+    futex_wait(words.bell, bell, deadline);  // there is nobody to wait for
+  } else {
+    // A death that is found rings this bell.
+    while (!futex_wait(words.bell, bell, std::min(deadline, now() + kDeathLook)) && now() < deadline)
+      report_deaths(*region_, rank_);
+  }
   words.bell_sleepers.fetch_sub(1);
 }
 
 void Mailbox::announce(const Finished& finished) {
-  for (const auto& request : finished)
-    if (request->done) request->done(request->error, request->source);
+  for (const auto& request : finished) {
+    try {
+      if (request->done) request->done(request->error, request->source);
+    } catch (const std::exception& error) {
+      log_error("[collective] what was to be called after a " + std::string(request->occasion.what) +
+                " threw: " + error.what());
+    } catch (...) {
+      log_error("[collective] what was to be called after a " + std::string(request->occasion.what) + " threw");
+    }
+  }
 }
 
 Mailbox::Finished Mailbox::progress() {
@@ -322,8 +356,7 @@ void Mailbox::keep(Kept kept, Finished& finished) {
 }
 
 void Mailbox::take_kept(const RequestPointer& request, Finished& finished) {
-  const auto match =
-      std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return is_for(kept, *request); });
+  const auto match = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return is_for(kept, *request); });
   if (match == kept_.end()) return;
   receives_.pop_back();
   hand_over(*match, request, finished);
@@ -351,8 +384,7 @@ void Mailbox::fail_what_cannot_be(Finished& finished) {
     return true;
   };
   receives_.remove_if(give_up);
-  for (auto& queue : sends_)
-    while (!queue.empty() && give_up(queue.front())) queue.pop_front();
+  for (auto& queue : sends_) std::erase_if(queue, give_up);
   for (auto& incoming : incoming_)
     if (incoming.request && give_up(incoming.request)) incoming.lost = true;
 }
@@ -405,7 +437,7 @@ Instant Mailbox::next_deadline() {
   };
   for (const auto& request : receives_) look(request);
   for (const auto& queue : sends_)
-    if (!queue.empty()) look(queue.front());
+    for (const auto& request : queue) look(request);
   for (const auto& incoming : incoming_) look(incoming.request);
   return deadline;
 }

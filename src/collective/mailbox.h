@@ -31,10 +31,12 @@ struct Message {
 /// each other, whatever the order in which both sides ask for them. A send is done when its bytes are on their way (in
 /// the ring between the two), a receive when they are here.
 ///
-/// All functions may be called from any thread, also while a collective runs in another one.
+/// All functions may be called from any thread, also while a collective runs in another one. In a child of fork() they
+/// throw ConfigError.
 class Mailbox {
  public:
-  /// Called once, from any thread, and not under a lock: with the error, or null and the sender's rank.
+  /// Called once, from any thread, and not under a lock: with the error, or null and the sender's rank. What it throws
+  /// is logged and goes no further.
   using Done = std::function<void(std::exception_ptr error, int source)>;
 
   Mailbox(std::shared_ptr<Region> region, int rank, bool spin);
@@ -52,6 +54,10 @@ class Mailbox {
   void post_send(const Message& message, Done done);
   void post_receive(const Message& message, Done done);
 
+  /// Waits until all sends that have been asked for are done or have failed, but not longer than `within`. Who does so
+  /// may leave the group then, and what it sent still arrives. Other messages go on meanwhile.
+  void finish_sends(std::chrono::milliseconds within);
+
  private:
   struct Request;
   using RequestPointer = std::shared_ptr<Request>;
@@ -60,7 +66,9 @@ class Mailbox {
   using Finished = std::vector<RequestPointer>;
 
   RequestPointer add(const Message& message, bool is_send, Done done);
-  void drive(const RequestPointer& request);
+  void finish(const RequestPointer& request);
+  /// Moves messages until this one is finished or the time has come.
+  void drive(const RequestPointer& request, Instant until);
   void serve();
   void start_thread();
 

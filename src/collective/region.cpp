@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <lockstep/error.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@
 namespace lockstep::collective {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x314c4c4f434b434cULL;  // changes with the layout
+constexpr std::uint64_t kMagic = 0x324c4c4f434b434cULL;  // changes with the layout
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
@@ -54,7 +55,18 @@ void check(const RegionShape& shape) {
 }
 
 [[noreturn]] void fail(const std::string& what) {
-  throw EngineError("[collective] " + what + ": " + std::strerror(errno));
+  throw CannotShareMemory("[collective] " + what + ": " + std::strerror(errno) +
+                          "; free memory or raise the process's limits, or use Gloo");
+}
+
+/// Beyond the limit of file sizes the kernel would not only refuse but also send SIGXFSZ.
+bool set_size(int fd, std::size_t size) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size) {
+    errno = EFBIG;
+    return false;
+  }
+  return ::ftruncate(fd, static_cast<off_t>(size)) == 0;
 }
 
 /// Equal for processes that see each other's /proc: boot of the machine and PID namespace.
@@ -63,7 +75,7 @@ std::string machine() {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat space {};
   if (boot.empty() || ::stat("/proc/self/ns/pid", &space) != 0)
-    throw ConfigError(
+    throw CannotShareMemory(
         "[collective] /proc tells neither boot nor PID namespace, so that ranks cannot find each other; use Gloo");
   return boot + "/" + std::to_string(space.st_ino);
 }
@@ -96,7 +108,8 @@ std::shared_ptr<Region> Region::create(const RegionShape& shape) {
   check(shape);
   sys::Descriptor memory(::memfd_create("lockstep-collective", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) fail("memfd_create");
-  if (::ftruncate(memory.get(), static_cast<off_t>(layout_of(shape).total)) != 0) fail("cannot size shared memory");
+  const std::size_t size = layout_of(shape).total;
+  if (!set_size(memory.get(), size)) fail("cannot make " + std::to_string(size) + " bytes of shared memory");
   if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     fail("cannot seal shared memory");
   std::shared_ptr<Region> region(new Region(std::move(memory), shape, true));
@@ -125,34 +138,36 @@ std::shared_ptr<Region> Region::open(const std::string& address, int world) {
   if (!(text >> where >> pid >> fd >> token >> shape.world >> shape.slot_bytes >> shape.ring_bytes))
     throw ConfigError("[collective] '" + address +
                       "' is no address of shared memory; do all ranks run the same Lockstep?");
-  if (where != machine())
-    throw ConfigError(
-        "[collective] this rank and rank 0 are on different machines or in different PID namespaces; use Gloo");
   if (shape.world != world)
     throw ConfigError("[collective] this rank expects " + std::to_string(world) + " ranks and rank 0 " +
                       std::to_string(shape.world) + "; give all the same world size");
+  if (where != machine())
+    throw CannotShareMemory(
+        "[collective] this rank and rank 0 are on different machines or in different PID namespaces; use Gloo");
   check(shape);
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
   sys::Descriptor memory(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!memory)
-    throw ConfigError(
+    throw CannotShareMemory(
         "[collective] cannot open " + path + " of rank 0: " + std::strerror(errno) +
         "; all ranks must run as the same user and rank 0 must be alive and dumpable; otherwise use Gloo");
   struct stat info {};
   if (::fstat(memory.get(), &info) != 0) fail("fstat");
   if (static_cast<std::size_t>(info.st_size) != layout_of(shape).total)
-    throw ConfigError("[collective] " + path + " is not the memory of this group; rank 0 has ended");
+    throw CannotShareMemory("[collective] " + path + " is not the memory of this group; rank 0 has ended");
   std::shared_ptr<Region> region(new Region(std::move(memory), shape, false));
   if (region->group().magic != kMagic || token != region->group().token.data())
-    throw ConfigError("[collective] " + path + " is not the memory of this group; rank 0 has ended");
+    throw CannotShareMemory("[collective] " + path + " is not the memory of this group; rank 0 has ended");
   region->close_address();
   return region;
 }
 
 Region::~Region() {
   // A child of fork() never had the mapping; something else may lie there now.
-  if (::getpid() == owner_pid_) ::munmap(base_, size_);
+  if (is_here()) ::munmap(base_, size_);
 }
+
+bool Region::is_here() const { return ::getpid() == owner_pid_; }
 
 std::byte* Region::slot(int rank, std::uint32_t round) {
   return slots_ + (static_cast<std::size_t>(rank) * kSlots + round % kSlots) * round_up(shape_.slot_bytes, kPage);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <linux/futex.h>
+#include <lockstep/error.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -18,6 +21,12 @@ inline constexpr std::size_t kCacheLine = 64;
 inline constexpr int kMaxRanks = 1024;
 /// Staging slots of a rank; rounds.h says why three.
 inline constexpr std::uint32_t kSlots = 3;
+
+/// These processes cannot share memory: they are on different machines, in different containers or of different users,
+/// or there is no memory to be had. Nothing is wrong with the call; another way to exchange data may do.
+class CannotShareMemory : public ConfigError {
+  using ConfigError::ConfigError;
+};
 
 /// Cores, one bit each.
 using CoreSet = std::array<std::uint64_t, 16>;
@@ -45,6 +54,10 @@ struct RankWords {
   std::atomic<std::int32_t> pid{0};
   std::uint32_t cores_by_quota = 0;  ///< 0: no quota below the affinity
   CoreSet cores{};
+  /// The kernel's list of what that thread owns, with `life` as its one entry. It lies here and not in the thread's own
+  /// memory, which may be gone before the kernel reads the list (when the process is killed for want of memory).
+  robust_list_head owned{};
+  robust_list owned_entry{};
   alignas(kCacheLine) Word round{0};     ///< the last round that the rank has arrived at
   std::atomic<std::int32_t> core{-1};    ///< where it ran then
   std::array<Intent, kSlots> intents{};  ///< by the slot of the round
@@ -91,10 +104,11 @@ struct RegionShape {
 /// it. Threads of one process that are ranks of one group share one Region.
 class Region {
  public:
-  /// Throws ConfigError for a shape that cannot be, EngineError when there is no memory.
+  /// Throws ConfigError for a shape that cannot be, CannotShareMemory when there is no memory.
   static std::shared_ptr<Region> create(const RegionShape& shape);
-  /// The region that `address()` of a process of the same user on this machine gave. Throws ConfigError that says why
-  /// the two cannot share memory: another machine, another PID namespace, /proc closed to us.
+  /// The region that `address()` of a process of the same user on this machine gave. Throws CannotShareMemory that says
+  /// why not: another machine, another PID namespace, /proc closed to us, no memory. ConfigError for another world
+  /// size.
   static std::shared_ptr<Region> open(const std::string& address, int world);
   ~Region();
   Region(const Region&) = delete;
@@ -105,6 +119,10 @@ class Region {
   /// Closes the descriptor that address() names; the memory stays.
   void close_address() { memory_.reset(); }
 
+  /// The process that has the memory.
+  int owner_pid() const { return owner_pid_; }
+  /// False in a child of fork(), which must not touch the memory.
+  bool is_here() const;
   int world() const { return shape_.world; }
   const RegionShape& shape() const { return shape_; }
   GroupWords& group() { return *group_; }

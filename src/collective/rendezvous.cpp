@@ -1,66 +1,103 @@
 #include "collective/rendezvous.h"
 
-#include <lockstep/error.h>
+#include <algorithm>
 
 namespace lockstep::collective {
 namespace {
 
-constexpr char kRefused = '!';
+/// What a value begins with that says why there will be no group; the reason follows.
+constexpr char kWrong = '!', kCannotShare = '~';
 
-bool is_refusal(const std::string& value) { return !value.empty() && value.front() == kRefused; }
+constexpr const char *kRegion = "region", *kComplete = "complete";
+std::string joined(int rank) { return "joined/" + std::to_string(rank); }
+
+bool is_refusal(const std::string& value) { return value.starts_with(kWrong) || value.starts_with(kCannotShare); }
+
+/// The exception that is being handled, as a value for others.
+std::string refusal(const std::string& opening = "") {
+  try {
+    throw;
+  } catch (const CannotShareMemory& error) {
+    return kCannotShare + opening + error.what();
+  } catch (const std::exception& error) {
+    return kWrong + opening + error.what();
+  } catch (...) {
+    return kWrong + opening + "[collective] an unknown error";
+  }
+}
+
+[[noreturn]] void throw_refusal(const std::string& value) {
+  if (value.front() == kCannotShare) throw CannotShareMemory(value.substr(1));
+  throw ConfigError(value.substr(1));
+}
 
 /// The value; throws what another rank said instead.
 std::string expect(Rendezvous& store, const std::string& key, std::chrono::milliseconds timeout) {
   std::string value = store.get(key, timeout);
-  if (is_refusal(value)) throw ConfigError(value.substr(1));
+  if (is_refusal(value)) throw_refusal(value);
   return value;
 }
 
 std::shared_ptr<Region> offer(Rendezvous& store, const RegionShape& shape, std::chrono::milliseconds timeout) {
   auto region = Region::create(shape);
-  store.set("region", region->address());
-  // All answers first: until then somebody may be about to open it.
-  std::string refusal;
-  for (int rank = 1; rank < shape.world; ++rank) {
-    const std::string answer = store.get("joined/" + std::to_string(rank), timeout);
-    if (refusal.empty() && is_refusal(answer)) refusal = answer.substr(1);
+  store.set(kRegion, region->address());
+  // All answers first: until then somebody may be about to open it. But what is wrong outweighs what cannot be, and
+  // those who would answer next may not exist then.
+  std::string refused;
+  for (int rank = 1; rank < shape.world && !refused.starts_with(kWrong); ++rank) {
+    const std::string answer = store.get(joined(rank), timeout);
+    if (is_refusal(answer)) refused = answer;
   }
-  if (!refusal.empty()) throw ConfigError(refusal);
+  if (!refused.empty()) throw_refusal(refused);
   region->close_address();
-  store.set("complete", "yes");
+  store.set(kComplete, "yes");
   return region;
 }
 
 std::shared_ptr<Region> accept(Rendezvous& store, int rank, const RegionShape& shape,
                                std::chrono::milliseconds timeout) {
-  const std::string address = expect(store, "region", timeout);
-  const std::string key = "joined/" + std::to_string(rank);
+  const std::string address = expect(store, kRegion, timeout);
+  std::string answer = "yes";
   std::shared_ptr<Region> region;
   try {
     region = Region::open(address, shape.world);
-  } catch (const Error& error) {
-    store.set(key, kRefused + ("[collective] rank " + std::to_string(rank) + " cannot join: ") + error.what());
-    throw;
+  } catch (...) {
+    answer = refusal("[collective] rank " + std::to_string(rank) + " cannot join: ");
   }
-  store.set(key, "yes");
-  expect(store, "complete", timeout);
+  store.set(joined(rank), answer);
+  // Whatever the answer: rank 0 knows all of them and tells everybody the same.
+  expect(store, kComplete, timeout);
+  if (!region) throw_refusal(answer);
   return region;
+}
+
+/// Whose place this rank should have taken is not known, so it answers for all.
+void check_rank(Rendezvous& store, int rank, int world) {
+  if (rank >= 0 && rank < world) return;
+  const std::string reason =
+      "[collective] rank " + std::to_string(rank) + " in a group of " + std::to_string(world) + "; ranks count from 0";
+  for (const char* key : {kRegion, kComplete}) store.set(key, kWrong + reason);
+  for (int other = 1; other <= std::min(std::max(world - 1, rank), kMaxRanks); ++other)
+    store.set(joined(other), kWrong + reason);
+  throw ConfigError(reason);
 }
 
 }  // namespace
 
 std::shared_ptr<Region> share_region(Rendezvous& store, int rank, const RegionShape& shape,
                                      std::chrono::milliseconds timeout) {
-  if (rank < 0 || rank >= shape.world)
-    throw ConfigError("[collective] rank " + std::to_string(rank) + " in a group of " + std::to_string(shape.world));
-  if (rank != 0) return accept(store, rank, shape, timeout);
+  check_rank(store, rank, shape.world);
   try {
-    return offer(store, shape, timeout);
-  } catch (const Error& error) {
-    // Whichever of the two the others wait for.
-    const std::string refusal = kRefused + std::string(error.what());
-    store.set("region", refusal);
-    store.set("complete", refusal);
+    return rank == 0 ? offer(store, shape, timeout) : accept(store, rank, shape, timeout);
+  } catch (...) {
+    const std::string reason = refusal();
+    if (rank != 0) {
+      store.set(joined(rank), reason);
+    } else {
+      // Whichever of the two the others wait for.
+      store.set(kRegion, reason);
+      store.set(kComplete, reason);
+    }
     throw;
   }
 }

@@ -20,8 +20,11 @@ class Rendezvous {
 
 /// Gives all ranks the same Region. Rank 0 makes it and tells its pid, the number of its descriptor and a random token;
 /// the others open /proc/<pid>/fd/<number>, which the kernel allows to processes of the same user on the same machine.
-/// Rank 0 closes the descriptor when all have done so. A rank that cannot makes the call fail on every rank with its
-/// reason, so that all may turn to something else together.
+/// Rank 0 closes the descriptor when all have done so.
+///
+/// All ranks get it or none. If one cannot, all throw CannotShareMemory with its reason, and may turn to something else
+/// together. If the ranks are not told the same or a rank is none of the group, that is ConfigError on all of them, and
+/// not CannotShareMemory.
 std::shared_ptr<Region> share_region(Rendezvous& store, int rank, const RegionShape& shape,
                                      std::chrono::milliseconds timeout);
 

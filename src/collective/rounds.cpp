@@ -2,6 +2,10 @@
 
 #include <sched.h>
 
+#include <algorithm>
+
+#include "collective/guardian.h"
+
 namespace lockstep::collective {
 namespace {
 
@@ -63,16 +67,17 @@ void Rounds::sleep_until_complete(const Occasion& occasion) {
     explicit Sleeper(Word& word) : count(word) { count.fetch_add(1); }
     ~Sleeper() { count.fetch_sub(1); }
   } sleeper(group.gong_sleepers);
-  for (bool in_time = true;;) {
+  for (bool woken = true;;) {
     const std::uint32_t gong = group.gong.load();
+    if (!woken) report_deaths(region_, rank_);
     // A fault or a departure may be the reason for what is missing, so it is read first and told last.
     const auto fault = region_.fault();
     const auto left = missing(true);
     if (complete()) return;
     if (fault) throw_fault(region_, rank_, *fault, occasion);
     if (!left.empty()) throw_left(region_, rank_, left, occasion);
-    if (!in_time) throw_silent(region_, rank_, missing(false), occasion);
-    in_time = futex_wait(group.gong, gong, deadline);
+    if (!woken && now() >= deadline) throw_silent(region_, rank_, missing(false), occasion);
+    woken = futex_wait(group.gong, gong, std::min(deadline, now() + kDeathLook));
   }
 }
 

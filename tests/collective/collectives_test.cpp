@@ -138,6 +138,47 @@ TEST_P(World, CopiesGoWhereTheyShould) {
   });
 }
 
+/// Inputs are places of the outputs that belong to another rank, and the other way round.
+TEST_P(World, CopiesMayTakeEachOthersPlaces) {
+  run([](Communicator& group) {
+    const int me = group.rank(), world = group.size();
+    for (const std::size_t bytes : kCounts) {
+      const auto inputs = inputs_of_all(world, bytes * world, DType::uint8, bytes);
+      const auto part = [&](int rank, int index) {
+        return Bytes(inputs[rank].begin() + index * bytes, inputs[rank].begin() + (index + 1) * bytes);
+      };
+      for (int shift = 0; shift < world; ++shift) {
+        const auto place = [&](int rank) { return (rank + shift) % world; };
+        Bytes data = inputs[me];
+        const auto places = rows(data.data(), bytes, world);
+        const std::span<const void* const> in{const_cast<const void* const*>(places.data()), places.size()};
+        group.all_gather(places[place(me)], places, bytes);
+        for (int rank = 0; rank < world; ++rank)
+          REQUIRE(std::ranges::equal(std::span(data).subspan(rank * bytes, bytes), part(rank, place(rank))));
+        data = inputs[me];
+        const int root = shift;
+        const auto out = me == root ? places : std::vector<void*>{};
+        group.gather(places[place(me)], out, bytes, root);
+        for (int rank = 0; me == root && rank < world; ++rank)
+          REQUIRE(std::ranges::equal(std::span(data).subspan(rank * bytes, bytes), part(rank, place(rank))));
+        data = inputs[me];
+        group.scatter(me == root ? in : std::span<const void* const>{}, places[place(me)], bytes, root);
+        REQUIRE(std::ranges::equal(std::span(data).subspan(place(me) * bytes, bytes), part(root, me)));
+        data = inputs[me];
+        std::vector<ConstPart> given;
+        std::vector<Part> taken;
+        for (int rank = 0; rank < world; ++rank) {
+          given.push_back({places[rank], bytes});
+          taken.push_back({places[place(rank)], bytes});
+        }
+        group.all_to_all(given, taken);
+        for (int rank = 0; rank < world; ++rank)
+          REQUIRE(std::ranges::equal(std::span(data).subspan(place(rank) * bytes, bytes), part(rank, me)));
+      }
+    }
+  });
+}
+
 TEST_P(World, AllToAllTakesSizesThatDiffer) {
   run([](Communicator& group) {
     const int me = group.rank(), world = group.size();
@@ -239,6 +280,18 @@ TEST(Collectives, SizesOfAllToAllThatDisagreeAreAnErrorOnAllRanks) {
   EXPECT_THAT(errors[2], HasSubstr("rank 0 gives rank 2 8 bytes, which expects 4"));
   EXPECT_THAT(errors[0], HasSubstr("rank 2"));
   EXPECT_THAT(errors[1], HasSubstr("rank 2"));
+}
+
+TEST(Collectives, AllToAllWithItselfThatDisagreesIsAnErrorOnAllRanks) {
+  const auto errors = run_threads(3, quick_options(), [](Communicator& group) {
+    std::vector<std::byte> data(64);
+    std::vector<ConstPart> in(3, ConstPart{data.data(), 8});
+    std::vector<Part> out(3, Part{data.data(), 8});
+    if (group.rank() == 1) out[1].bytes = 4;
+    group.all_to_all(in, out);
+  });
+  EXPECT_THAT(errors[1], HasSubstr("rank 1 gives rank 1 8 bytes, which expects 4"));
+  for (const int rank : {0, 2}) EXPECT_THAT(errors[rank], AllOf(HasSubstr("rank 1"), HasSubstr("aborted")));
 }
 
 TEST(Collectives, ArgumentsThatCannotBeAreRefusedAndHarmNothing) {

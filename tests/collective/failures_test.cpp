@@ -9,6 +9,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <new>
 
 #include "ranks.h"
@@ -96,6 +97,56 @@ TEST_P(Death, WakesAllWithin50Milliseconds) {
 
 INSTANTIATE_TEST_SUITE_P(Failures, Death, ::testing::Values(2, 3, 5),
                          [](const auto& info) { return "Of" + std::to_string(info.param); });
+
+/// The one who watches the dying rank is stopped itself; rank 2 waits in a collective, in a message, for a posted one.
+TEST(Failures, ADeathIsNoticedThoughTheNeighbourIsStopped) {
+  using Failed = std::function<void(const std::exception_ptr&)>;
+  const std::vector<std::pair<std::string, std::function<void(Communicator&, const Failed&)>>> waits{
+      {"barrier", [](Communicator& group, const Failed&) { group.barrier(); }},
+      {"receive", [](Communicator& group, const Failed&) { group.receive(nullptr, 0, 0); }},
+      {"receive", [](Communicator& group, const Failed& failed) {
+         std::promise<void> done;
+         group.mail().post_receive({nullptr, 0, 0, 0, 60s}, [&](const std::exception_ptr& error, int) {
+           failed(error);
+           done.set_value();
+         });
+         done.get_future().wait();
+       }}};
+  for (const auto& [name, wait] : waits) {
+    std::vector<double> times;
+    for (int kill = 0; kill < 3; ++kill) {
+      const SharedNotes notes;
+      Ranks ranks(3, quick_options(), [&, &wait = wait](Communicator& group) {
+        const auto failed = [&](const std::exception_ptr& exception) {
+          try {
+            std::rethrow_exception(exception);
+          } catch (const EngineError& error) {
+            notes->failed(2, error);
+          }
+        };
+        group.barrier();
+        notes->announce();
+        if (group.rank() != 2)
+          while (true) ::pause();
+        try {
+          wait(group, failed);
+        } catch (...) {
+          failed(std::current_exception());
+        }
+      });
+      notes->wait_for(3);
+      ranks.signal(0, SIGSTOP);
+      std::this_thread::sleep_for(50ms);  // rank 2 sleeps by now, and rank 0 is stopped
+      const auto killed = now().time_since_epoch().count();
+      ranks.signal(1, SIGKILL);
+      EXPECT_EQ(ranks.wait(2), 0);
+      EXPECT_THAT(text(notes, 2), AllOf(HasSubstr(name), HasSubstr("rank 1 (pid "), HasSubstr("died")));
+      times.push_back(static_cast<double>(notes->noticed[2].load() - killed) / 1e6);
+    }
+    std::sort(times.begin(), times.end());
+    EXPECT_LT(times[1], 50) << "milliseconds, " << name;
+  }
+}
 
 TEST(Failures, TwoDeathsAtOnceAreNoticed) {
   const SharedNotes notes;
@@ -242,14 +293,28 @@ TEST(Failures, AChildOfForkIsNoMember) {
     group.all_reduce(&value, &value, 1, DType::int32, ReduceOp::sum);
     const int child = ::fork();
     if (child == 0) {
-      bool refused = false;
-      try {
-        group.barrier();
-      } catch (const ConfigError&) {
-        refused = true;
-      }
+      const Message message{&value, sizeof value, 1 - group.rank(), 0, 1s};
+      const std::vector<std::function<void()>> calls{
+          [&] { group.barrier(); },
+          [&] { group.abort(); },
+          [&] { group.send(&value, sizeof value, 1 - group.rank()); },
+          [&] { group.receive(&value, sizeof value, 1 - group.rank()); },
+          [&] { group.mail().send(message); },
+          [&] { group.mail().receive(message); },
+          [&] { group.mail().post_send(message, nullptr); },
+          [&] { group.mail().post_receive(message, nullptr); },
+          [&] { group.mail().finish_sends(1s); },
+      };
+      const auto refused = std::count_if(calls.begin(), calls.end(), [](const auto& call) {
+        try {
+          call();
+        } catch (const ConfigError& error) {
+          return std::string(error.what()).find("its child") != std::string::npos;
+        }
+        return false;
+      });
       group.~Communicator();  // as an interpreter that ends would
-      ::_exit(refused ? 0 : 1);
+      ::_exit(static_cast<int>(calls.size() - refused));
     }
     int status = -1;
     ::waitpid(child, &status, 0);

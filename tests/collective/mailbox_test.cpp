@@ -53,6 +53,22 @@ class Posted {
   std::future<int> future_ = promise_->get_future();
 };
 
+/// Posts a send and gives the text of its error. (The text, because the thread sanitizer does not see how threads share
+/// an exception.)
+std::future<std::string> error_of_send(Communicator& group, Bytes& data, int peer, std::int64_t tag,
+                                       std::chrono::milliseconds timeout = 60s) {
+  const auto promise = std::make_shared<std::promise<std::string>>();
+  group.mail().post_send({data.data(), data.size(), peer, tag, timeout}, [promise](std::exception_ptr error, int) {
+    try {
+      if (error) std::rethrow_exception(std::move(error));
+      promise->set_value("");
+    } catch (const Error& failure) {
+      promise->set_value(failure.what());
+    }
+  });
+  return promise->get_future();
+}
+
 TEST(Mailbox, MessagesOfEverySizeArriveInOrder) {
   EXPECT_THAT(run(3,
                   [](Communicator& group) {
@@ -243,6 +259,100 @@ TEST(Mailbox, ASilentPeerIsNamedAtTheTimeout) {
   });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("receive 1"), HasSubstr("nothing from rank 1 (pid ")));
   EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 0 "), HasSubstr("gave up waiting for this rank")));
+}
+
+/// A short one behind a long one has a timeout of its own.
+TEST(Mailbox, ASendThatIsHeldBackTimesOut) {
+  const auto errors = run(2, [](Communicator& group) {
+    if (group.rank() == 1) return group.barrier();
+    Bytes large(100000), small(1);
+    auto first = error_of_send(group, large, 1, 1);
+    auto second = error_of_send(group, small, 1, 2, 50ms);
+    EXPECT_THAT(second.get(), AllOf(HasSubstr("send 2"), HasSubstr("nothing from rank 1 (pid ")));
+    EXPECT_THAT(first.get(), HasSubstr("gave up waiting for rank 1"));
+  });
+  EXPECT_EQ(errors[0], "");
+  EXPECT_THAT(errors[1], HasSubstr("gave up waiting for this rank"));
+}
+
+TEST(Mailbox, WhatACallbackThrowsHarmsNobody) {
+  EXPECT_THAT(
+      run(2,
+          [](Communicator& group) {
+            Bytes data(10);
+            const int peer = 1 - group.rank();
+            group.mail().post_receive({data.data(), 10, peer, 1, 60s},
+                                      [](const std::exception_ptr&, int) { throw InternalError("not me"); });
+            group.mail().post_receive({data.data(), 10, peer, 2, 60s}, [](const std::exception_ptr&, int) { throw 7; });
+            Posted last(group, false, data, peer, 3);
+            for (const std::int64_t tag : {1, 2, 3}) group.send(data.data(), 10, peer, tag);
+            REQUIRE(last.wait() == peer);
+            group.mail().post_send({data.data(), 10, peer, 4, 60s},
+                                   [](const std::exception_ptr&, int) { throw InternalError("nor me"); });
+            group.receive(data.data(), 10, peer, 4);
+          }),
+      Each(""));
+}
+
+/// Many rings long; the receiver takes its time, and its own message comes meanwhile.
+TEST(Mailbox, WhoHasFinishedItsSendsMayLeave) {
+  Ranks ranks(2, small_rings(), [](Communicator& group) {
+    Bytes large = random_elements(200000, DType::uint8, 1), small = random_elements(3000, DType::uint8, 2);
+    Bytes taken(large.size()), answer(small.size());
+    if (group.rank() == 0) {
+      Posted receiving(group, false, answer, 1, 3);
+      group.mail().post_send({large.data(), large.size(), 1, 1, 60s}, nullptr);
+      group.mail().post_send({small.data(), small.size(), 1, 2, 60s}, nullptr);
+      group.mail().finish_sends(60s);
+      REQUIRE(receiving.wait() == 1);
+      REQUIRE(answer == small);
+      return;
+    }
+    std::this_thread::sleep_for(30ms);
+    group.send(small.data(), small.size(), 0, 3);
+    group.receive(taken.data(), taken.size(), 0, 1);
+    REQUIRE(taken == large);
+    std::this_thread::sleep_for(100ms);  // rank 0 has left
+    group.receive(answer.data(), answer.size(), 0, 2);
+    REQUIRE(answer == small);
+  });
+  ranks.expect_success();
+}
+
+TEST(Mailbox, SendsAreNotWaitedForLongerThanAsked) {
+  EXPECT_THAT(run(2,
+                  [](Communicator& group) {
+                    group.mail().finish_sends(60s);  // there are none
+                    Bytes data(100000), taken(data.size());
+                    if (group.rank() == 0) {
+                      Posted sending(group, true, data, 1, 0);
+                      const Instant start = now();
+                      group.mail().finish_sends(50ms);
+                      REQUIRE(now() - start >= 50ms);
+                      REQUIRE(now() - start < 10s);
+                      group.barrier();
+                      group.mail().finish_sends(60s);
+                      sending.wait();
+                    } else {
+                      group.barrier();
+                      group.receive(taken.data(), taken.size(), 0);
+                    }
+                  }),
+              Each(""));
+}
+
+TEST(Mailbox, SendsThatFailAreNotWaitedFor) {
+  const auto errors = run(2, [](Communicator& group) {
+    group.barrier();
+    if (group.rank() == 1) return group.abort();
+    Bytes data(100000);
+    auto sending = error_of_send(group, data, 1, 0);
+    const Instant start = now();
+    group.mail().finish_sends(60s);
+    REQUIRE(now() - start < 30s);
+    EXPECT_THAT(sending.get(), HasSubstr("rank 1"));
+  });
+  EXPECT_EQ(errors[1], "");
 }
 
 TEST(Mailbox, LeavingEndsWhatIsUnderWay) {

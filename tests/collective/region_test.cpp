@@ -105,30 +105,5 @@ TEST(Region, ShapesThatCannotBeAreRefused) {
   EXPECT_THROW(Region::create({2, 4096, 5000}), ConfigError);
 }
 
-/// Rank 1 cannot see rank 0's /proc: all ranks hear why.
-class WrongMachine : public Rendezvous {
- public:
-  WrongMachine(Rendezvous& store, int rank) : store_(store), rank_(rank) {}
-  void set(const std::string& key, const std::string& value) override { store_.set(key, value); }
-  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
-    const std::string value = store_.get(key, timeout);
-    return key == "region" && rank_ == 1 ? with_word(value, 0, "elsewhere/1") : value;
-  }
-
- private:
-  Rendezvous& store_;
-  int rank_;
-};
-
-TEST(Rendezvous, WhereOneCannotNobodyDoes) {
-  Ranks ranks(3, [](Rendezvous& store, int rank) {
-    WrongMachine machine(store, rank);
-    const std::string error = error_of([&] { Communicator::join(machine, rank, 3, quick_options()); });
-    EXPECT_THAT(error, HasSubstr("different machines"));
-    EXPECT_THAT(error, HasSubstr(rank == 1 ? "use Gloo" : "rank 1 cannot join"));
-  });
-  ranks.expect_success();
-}
-
 }  // namespace
 }  // namespace lockstep::collective
