@@ -24,11 +24,12 @@ function(lockstep_install_cpp_package package)
                 execute_process(COMMAND \"${CMAKE_STRIP}\" -g \${archives} COMMAND_ERROR_IS_FATAL ANY)")
   install(EXPORT lockstep DESTINATION "${package}/cmake" FILE lockstepTargets.cmake NAMESPACE Lockstep::)
 
-  # The sources of Lockstep::torch and of the backend for Python, and the headers of the folders below.
+  # The sources of Lockstep::torch, and the headers of the folders below it; the module of the backend for Python.
   foreach(folder base sys collective torch)
     install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/${folder}" DESTINATION "${package}/src"
-            FILES_MATCHING PATTERN "*.h" PATTERN "torch/*.cpp" PATTERN "torch/python/*")
+            FILES_MATCHING PATTERN "*.h" PATTERN "torch/*.cpp")
   endforeach()
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/src/torch/" DESTINATION "${package}/c10d_module")
 
   include(CMakePackageConfigHelpers)
   write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/lockstep-config-version.cmake"
@@ -48,6 +49,7 @@ function(lockstep_link_cpp_package package)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/include/lockstep" "${tree}/include/lockstep" SYMBOLIC)
   file(CREATE_LINK "${json_include}/nlohmann" "${tree}/include/nlohmann" SYMBOLIC)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/src" "${tree}/src" SYMBOLIC)
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/python/src/torch" "${tree}/c10d_module" SYMBOLIC)
   file(CREATE_LINK "${PROJECT_BINARY_DIR}/src/agent/lockstep-agent" "${tree}/bin/lockstep-agent" SYMBOLIC)
 
   include(CMakePackageConfigHelpers)

@@ -1,8 +1,10 @@
 #include "torch/backend.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <lockstep/error.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -34,19 +36,25 @@ using collective::Part;
 using Tensors = SharedMemoryBackend::Tensors;
 using Group = collective::Communicator;
 
-/// The few words that ranks exchange to find each other.
+/// How long shutdown() waits for messages to be taken.
+constexpr std::chrono::seconds kTimeForSends{30};
+
+/// The few words that ranks exchange to find each other. A store may outlive the group, and see another one under the
+/// same name: each rank counts the groups that it has joined there.
 class StoreRendezvous final : public collective::Rendezvous {
  public:
-  explicit StoreRendezvous(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
-  void set(const std::string& key, const std::string& value) override { store_->set("lockstep/" + key, value); }
+  StoreRendezvous(c10::intrusive_ptr<c10d::Store> store, int rank)
+      : store_(std::move(store)),
+        prefix_("lockstep/" + std::to_string(store_->add("lockstep/groups_of/" + std::to_string(rank), 1)) + "/") {}
+  void set(const std::string& key, const std::string& value) override { store_->set(prefix_ + key, value); }
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
-    const std::string name = "lockstep/" + key;
-    store_->wait({name}, timeout);
-    return store_->get_to_str(name);
+    store_->wait({prefix_ + key}, timeout);
+    return store_->get_to_str(prefix_ + key);
   }
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;
+  std::string prefix_;
 };
 
 /// A tensor's elements in one piece: its own memory where they lie so, else a copy.
@@ -66,6 +74,20 @@ class Elements {
  private:
   at::Tensor tensor_, dense_;
 };
+
+/// Brings what was received into the tensor, unless there was an error; or the error of doing so.
+std::exception_ptr stored(const Elements& elements, bool inference_mode, const std::exception_ptr& error) {
+  if (error) return error;
+  try {
+    std::optional<c10::InferenceMode> inference;
+    if (inference_mode) inference.emplace();
+    const at::NoGradGuard no_grad;
+    elements.store();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
 
 std::vector<Elements> elements_of(const Tensors& tensors) { return {tensors.begin(), tensors.end()}; }
 
@@ -302,12 +324,18 @@ std::vector<Piece> pieces(const Elements& elements, const at::Tensor& tensor, co
 SharedMemoryBackend::SharedMemoryBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                          Timeout timeout)
     : Backend(rank, size), timeout_(timeout) {
-  StoreRendezvous rendezvous(store);
-  group_ = Group::join(rendezvous, rank, size, {.timeout = timeout, .join_timeout = timeout});
+  StoreRendezvous rendezvous(store, rank);
+  try {
+    group_ = Group::join(rendezvous, rank, size, {.timeout = timeout, .join_timeout = timeout});
+  } catch (const collective::CannotShareMemory&) {
+    throw;
+  } catch (const Error&) {
+    std::rethrow_exception(as_c10d_error(std::current_exception()));
+  }
   init();
 }
 
-SharedMemoryBackend::~SharedMemoryBackend() = default;
+SharedMemoryBackend::~SharedMemoryBackend() { queue_->close(); }
 
 c10::intrusive_ptr<c10d::Backend::Options> SharedMemoryBackend::getBackendOptions() {
   return c10::make_intrusive<Options>(kName, timeout_.load());
@@ -323,9 +351,13 @@ void SharedMemoryBackend::abort() {
 }
 
 void SharedMemoryBackend::shutdown() {
-  queue_.close();
-  const std::lock_guard lock(mutex_);
-  group_.reset();
+  queue_->close();
+  std::shared_ptr<Group> leaving;
+  {
+    const std::lock_guard lock(mutex_);
+    leaving.swap(group_);
+  }
+  if (leaving && queue_->is_owner()) leaving->mail().finish_sends(std::min<Timeout>(timeout_, kTimeForSends));
 }
 
 c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::start(const Call& call, const Tensors& inputs, Tensors outputs,
@@ -336,7 +368,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::start(const Call& call, cons
     group->set_timeout(timeout);
     exchange(*group);
   };
-  queue_.add(work, std::move(job), !call.async);
+  queue_->add(work, std::move(job), !call.async);
   return work;
 }
 
@@ -428,6 +460,8 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::allgather_coalesced(TensorLi
   Tensors all;
   for (const auto& list : outputs) {
     check_plain(call.refuse(), list);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      c10d::assertTypeAndSizesMatch(call.refuse(), {list[i]}, inputs[i].options(), inputs[i].sizes());
     all.insert(all.end(), list.begin(), list.end());
   }
   return start(call, inputs, std::move(all), [outputs, inputs](Group& group) {
@@ -538,6 +572,8 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::alltoall_base(at::Tensor& ou
   if (output.scalar_type() != input.scalar_type()) call.refuse()("the tensors are of different types");
   c10d::checkSplitSizes(output_splits, output, size_);
   c10d::checkSplitSizes(input_splits, input, size_);
+  for (const auto& splits : {output_splits, input_splits})
+    if (std::ranges::any_of(splits, [](std::int64_t rows) { return rows < 0; })) call.refuse()("a split is negative");
   return start(call, {input}, {output}, [output, input, output_splits, input_splits](Group& group) {
     const Elements given(input), taken(output);
     group.all_to_all(pieces<ConstPart>(given, input, input_splits, group.size()),
@@ -574,13 +610,13 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::send(Tensors& tensors, int t
   const Call call(c10d::OpType::SEND, "lockstep:send");
   c10d::assertSingleElement(call.refuse(), tensors);
   check_plain(call.refuse(), tensors);
-  const auto mail = group();
-  TORCH_CHECK(mail, "this process group was shut down; make a new one");
   const at::NoGradGuard no_grad;
   const Elements whole(tensors[0]);
   auto work = c10::make_intrusive<ExchangeWork>(rank_, call.type, call.title, tensors, Tensors{}, 0);
-  mail->mail().post_send({whole.data(), whole.bytes(), to, tag, timeout_.load()},
-                         [work, whole](const std::exception_ptr& error, int) { work->end(error); });
+  auto done = [work, whole, queue = queue_](const std::exception_ptr& error, int) { queue->end(work, error, -1); };
+  post([&](collective::Mailbox& mail) {
+    mail.post_send({whole.data(), whole.bytes(), to, tag, timeout_.load()}, std::move(done));
+  });
   return work;
 }
 
@@ -595,18 +631,28 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::recvAnysource(Tensors& tenso
 c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::receive(const Call& call, Tensors& tensors, int from, int tag) {
   c10d::assertSingleElement(call.refuse(), tensors);
   check_plain(call.refuse(), tensors);
-  const auto mail = group();
-  TORCH_CHECK(mail, "this process group was shut down; make a new one");
   const at::NoGradGuard no_grad;
   const Elements whole(tensors[0]);
   auto work = c10::make_intrusive<ExchangeWork>(rank_, call.type, call.title, tensors, tensors, 0);
-  mail->mail().post_receive({whole.data(), whole.bytes(), from, tag, timeout_.load()},
-                            [work, whole](const std::exception_ptr& error, int source) {
-                              const at::NoGradGuard guard;
-                              if (!error) whole.store();
-                              work->end(error, source);
-                            });
+  auto done = [work, whole, queue = queue_, mode = c10::InferenceMode::is_enabled()](const std::exception_ptr& error,
+                                                                                     int source) {
+    queue->end(work, stored(whole, mode, error), source);
+  };
+  post([&](collective::Mailbox& mail) {
+    mail.post_receive({whole.data(), whole.bytes(), from, tag, timeout_.load()}, std::move(done));
+  });
   return work;
+}
+
+template <class Post>
+void SharedMemoryBackend::post(const Post& post) const {
+  const auto current = group();
+  TORCH_CHECK(current, "this process group was shut down; make a new one");
+  try {
+    post(current->mail());
+  } catch (const ConfigError& error) {
+    C10_THROW_ERROR(ValueError, error.what());
+  }
 }
 
 }  // namespace lockstep::torch

@@ -31,8 +31,9 @@ class SharedMemoryBackend final : public c10d::Backend {
 
   static constexpr const char* kName = "lockstep";
 
-  /// Makes the group, when all ranks do so. Throws ConfigError, on every rank, when one of them cannot reach the memory
-  /// of rank 0: it runs on another machine, as another user, or in another container.
+  /// Makes the group, when all ranks do so. Throws collective::CannotShareMemory, on every rank, when one of them
+  /// cannot reach the memory of rank 0: it runs on another machine, as another user, or in another container. Other
+  /// errors are c10::DistBackendError.
   SharedMemoryBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Timeout timeout);
   ~SharedMemoryBackend() override;
 
@@ -44,7 +45,7 @@ class SharedMemoryBackend final : public c10d::Backend {
   c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
   /// Every exchange of every rank fails, now and later.
   void abort() override;
-  /// Ends what was asked for, and leaves.
+  /// Ends what was asked for, and leaves. Messages that are on their way get a while to be taken.
   void shutdown() override;
 
   Result broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
@@ -78,13 +79,15 @@ class SharedMemoryBackend final : public c10d::Backend {
   using Exchange = std::function<void(Group& group)>;
   Result start(const Call& call, const Tensors& inputs, Tensors outputs, Exchange exchange);
   Result receive(const Call& call, Tensors& tensors, int from, int tag);
+  template <class Post>
+  void post(const Post& post) const;
   std::shared_ptr<Group> group() const;
 
   std::atomic<Timeout> timeout_;
   std::atomic<std::uint64_t> number_{0};
-  mutable std::mutex mutex_;      ///< guards the pointer
-  std::shared_ptr<Group> group_;  ///< until shutdown()
-  WorkQueue queue_;               ///< last: its jobs use the rest
+  mutable std::mutex mutex_;                                         ///< guards the pointer
+  std::shared_ptr<Group> group_;                                     ///< until shutdown()
+  std::shared_ptr<WorkQueue> queue_{std::make_shared<WorkQueue>()};  ///< also of messages that are under way
 };
 
 }  // namespace lockstep::torch

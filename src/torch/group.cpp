@@ -115,9 +115,10 @@ void leave_together(Session& session) {
 }
 
 bool is_consequence(const std::exception& error) {
-  static constexpr std::array<std::string_view, 6> kLostPeer{"closed by peer",      "reset by peer",
+  static constexpr std::array<std::string_view, 8> kLostPeer{"closed by peer",      "reset by peer",
                                                              "Broken pipe",         "Connection refused",
-                                                             ") died; see its log", ") left the group, and is needed"};
+                                                             ") died; see its log", ") left the group, and is needed",
+                                                             " aborted the group",  " gave up waiting for "};
   if (!membership().group) return false;
   const std::string_view what = error.what();
   for (const auto words : kLostPeer)
@@ -169,7 +170,7 @@ Backend make_backend(const std::string& name, const Store& store, int rank, int 
     try {
       return {c10::make_intrusive<SharedMemoryBackend>(store, rank, world, timeout),
               c10d::ProcessGroup::BackendType::CUSTOM};
-    } catch (const ConfigError&) {
+    } catch (const collective::CannotShareMemory&) {
       if (name != kAuto) throw;  // else all ranks are here, and turn to the other one
     }
   }

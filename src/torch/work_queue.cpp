@@ -1,16 +1,18 @@
 #include "torch/work_queue.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <lockstep/error.h>
 #include <pthread.h>
 #include <unistd.h>
 
+#include <condition_variable>
+#include <deque>
+#include <thread>
 #include <utility>
 
 namespace lockstep::torch {
-namespace {
 
-/// What callers of c10d expect: torch.distributed.DistBackendError in Python.
 std::exception_ptr as_c10d_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -21,8 +23,6 @@ std::exception_ptr as_c10d_error(const std::exception_ptr& error) {
     return std::current_exception();
   }
 }
-
-}  // namespace
 
 ExchangeWork::ExchangeWork(int rank, c10d::OpType type, const char* title, const std::optional<Tensors>& inputs,
                            Tensors outputs, std::uint64_t number)
@@ -43,77 +43,147 @@ void ExchangeWork::end(const std::exception_ptr& error, int source) {
   }
 }
 
+bool ExchangeWork::end_if_unwatched(const std::exception_ptr& error, int source) {
+  const std::lock_guard lock(watch_);
+  if (!watched_) end(error, source);
+  return !watched_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> ExchangeWork::getFuture() {
+  const std::lock_guard lock(watch_);
+  watched_ = true;
+  return future_;
+}
+
 ExchangeWork::Tensors ExchangeWork::result() {
   TORCH_CHECK(isCompleted(), "the exchange is not over; call wait() before result()");
   return outputs_;
 }
 
-WorkQueue::WorkQueue() : owner_pid_(::getpid()) {}
+struct WorkQueue::State {
+  std::mutex mutex;  ///< guards the rest
+  std::condition_variable changed;
+  std::deque<Entry> entries;
+  std::deque<Job> endings;  ///< of works that are not of this queue
+  bool busy = false;        ///< a job runs, in a thread of the queue's or of a caller's
+  bool closing = false;
+  int idle = 0;  ///< threads that wait for something to do
+  std::vector<std::thread> threads;
+
+  bool has_job() const { return !busy && !entries.empty(); }
+  bool is_done() const { return closing && !busy && entries.empty() && endings.empty(); }
+};
+
+WorkQueue::WorkQueue() : owner_pid_(::getpid()), state_(std::make_shared<State>()) {}
 
 WorkQueue::~WorkQueue() {
-  if (::getpid() == owner_pid_)
-    close();
-  else
-    static_cast<void>(thread_.release());  // NOLINT(bugprone-unused-return-value): it lives in the parent
+  close();
+  // A child of fork() leaves everything as it is: threads of the parent sleep in it.
+  if (!is_owner()) static_cast<void>(new std::shared_ptr<State>(std::move(state_)));
 }
 
-void WorkQueue::check_open() const {
-  TORCH_CHECK(::getpid() == owner_pid_,
-              "this process group was made in the process that this one was forked from, and cannot be used here; make "
-              "a new one");
-  TORCH_CHECK(!closing_, "this process group was shut down; make a new one");
-}
+bool WorkQueue::is_owner() const { return ::getpid() == owner_pid_; }
 
 void WorkQueue::add(WorkPointer work, Job job, bool here) {
-  Entry entry{std::move(work), std::move(job)};
+  TORCH_CHECK(is_owner(),
+              "this process group was made in the process that this one was forked from, and cannot be used here; make "
+              "a new one");
+  Entry entry{std::move(work), std::move(job), c10::InferenceMode::is_enabled()};
+  State& state = *state_;
   {
-    std::unique_lock lock(mutex_);
-    check_open();
-    if (!here || busy_ || !entries_.empty()) {
-      entries_.push_back(std::move(entry));
-      if (!thread_) thread_ = std::make_unique<std::thread>([this] { serve(); });
-      lock.unlock();
-      changed_.notify_all();
+    const std::lock_guard lock(state.mutex);
+    TORCH_CHECK(!state.closing, "this process group was shut down; make a new one");
+    if (!here || state.busy || !state.entries.empty()) {
+      state.entries.push_back(std::move(entry));
+      provide_thread(state_);
       return;
     }
-    busy_ = true;
+    state.busy = true;
   }
-  run(std::move(entry));
+  const auto error = run(entry);
   {
-    const std::lock_guard lock(mutex_);
-    busy_ = false;
+    const std::lock_guard lock(state.mutex);
+    state.busy = false;
+    provide_thread(state_);
   }
-  changed_.notify_all();
+  entry.work->end(error);
+}
+
+void WorkQueue::end(const WorkPointer& work, const std::exception_ptr& error, int source) {
+  if (work->end_if_unwatched(error, source)) return;
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->closing) {
+      state_->endings.emplace_back([work, error, source] { work->end(error, source); });
+      return provide_thread(state_);
+    }
+  }
+  work->end(error, source);
 }
 
 void WorkQueue::close() {
+  if (!is_owner()) return;
+  std::vector<std::thread> threads;
   {
-    std::unique_lock lock(mutex_);
-    closing_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return entries_.empty() && !busy_; });
+    std::unique_lock lock(state_->mutex);
+    state_->closing = true;
+    provide_thread(state_);
+    state_->changed.notify_all();
+    state_->changed.wait(lock, [&] { return state_->is_done(); });
+    threads.swap(state_->threads);
   }
-  if (thread_ && thread_->joinable()) thread_->join();
+  for (std::thread& thread : threads) {
+    if (thread.get_id() == std::this_thread::get_id())
+      thread.detach();  // a callback closes the queue
+    else
+      thread.join();
+  }
 }
 
-void WorkQueue::serve() {
+/// Sees to it that what there is to do now is done; `mutex` is held. Threads that are in a callback do not count.
+void WorkQueue::provide_thread(const std::shared_ptr<State>& state) {
+  if (state->closing) state->changed.notify_all();
+  if (!state->has_job() && state->endings.empty()) return;
+  if (state->idle > 0)
+    state->changed.notify_one();
+  else
+    state->threads.emplace_back([state] { serve(state); });
+}
+
+void WorkQueue::serve(const std::shared_ptr<State>& state) {
   ::pthread_setname_np(::pthread_self(), "lockstep-c10d");
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(state->mutex);
   for (;;) {
-    changed_.wait(lock, [&] { return !busy_ && (closing_ || !entries_.empty()); });
-    if (entries_.empty()) return;
-    Entry entry = std::move(entries_.front());
-    entries_.pop_front();
-    busy_ = true;
-    lock.unlock();
-    run(std::move(entry));
+    ++state->idle;
+    state->changed.wait(lock, [&] { return state->has_job() || !state->endings.empty() || state->is_done(); });
+    --state->idle;
+    if (!state->endings.empty()) {
+      const Job ending = std::move(state->endings.front());
+      state->endings.pop_front();
+      provide_thread(state);
+      lock.unlock();
+      ending();
+    } else if (state->has_job()) {
+      Entry entry = std::move(state->entries.front());
+      state->entries.pop_front();
+      state->busy = true;
+      lock.unlock();
+      const auto error = run(entry);
+      lock.lock();
+      state->busy = false;
+      provide_thread(state);
+      lock.unlock();
+      entry.work->end(error);
+    } else {
+      return;
+    }
     lock.lock();
-    busy_ = false;
-    changed_.notify_all();
   }
 }
 
-void WorkQueue::run(Entry entry) {
+std::exception_ptr WorkQueue::run(Entry& entry) {
+  std::optional<c10::InferenceMode> inference;
+  if (entry.inference_mode) inference.emplace();
   const at::NoGradGuard no_grad;
   std::exception_ptr error;
   try {
@@ -122,7 +192,7 @@ void WorkQueue::run(Entry entry) {
     error = std::current_exception();
   }
   entry.job = nullptr;  // lets go of its tensors before the caller goes on
-  entry.work->end(error);
+  return error;
 }
 
 }  // namespace lockstep::torch

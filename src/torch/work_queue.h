@@ -2,17 +2,17 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include <condition_variable>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 namespace lockstep::torch {
+
+/// What callers of c10d expect of an error of Lockstep's: torch.distributed.DistBackendError in Python.
+std::exception_ptr as_c10d_error(const std::exception_ptr& error);
 
 /// One exchange that was asked for: what c10d callers wait for, or whose future they have.
 class ExchangeWork final : public c10d::Work {
@@ -23,11 +23,13 @@ class ExchangeWork final : public c10d::Work {
   ExchangeWork(int rank, c10d::OpType type, const char* title, const std::optional<Tensors>& inputs, Tensors outputs,
                std::uint64_t number);
 
-  /// Once: the exchange is over. Errors of Lockstep's become c10::DistBackendError.
+  /// Once: the exchange is over. Errors of Lockstep's become c10::DistBackendError. Callbacks of the future run here.
   void end(const std::exception_ptr& error, int source = -1);
+  /// The same when there can be no callbacks, because nobody has the future; else false, and nothing happens.
+  bool end_if_unwatched(const std::exception_ptr& error, int source);
 
   Tensors result() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   int sourceRank() const override { return source_; }
   std::uint64_t getSequencenumber() const override { return number_; }
 
@@ -36,41 +38,48 @@ class ExchangeWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::uint64_t number_;
   int source_ = -1;
+  std::mutex watch_;      ///< guards the next
+  bool watched_ = false;  ///< somebody has the future
 };
 using WorkPointer = c10::intrusive_ptr<ExchangeWork>;
 
-/// Runs jobs one after the other, in the order in which they come: in a thread of its own, which the first one starts.
+/// Runs jobs one after the other, in the order in which they come, in a thread of its own, which the first one starts.
+///
+/// A job's work ends in the thread that ran it, and its callbacks may take their time, or wait for later jobs: another
+/// thread goes on with those meanwhile.
 class WorkQueue {
  public:
   using Job = std::function<void()>;
 
   WorkQueue();
-  /// close(); in a child of fork(), where the thread is not, nothing.
+  /// close()
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  /// `here`: the caller waits anyway; when nothing else is under way, the job runs in its thread, and is done.
+  /// `here`: the caller waits anyway; when nothing else is under way, the job runs in its thread, and is done. The job
+  /// runs without gradients, and in inference mode when the caller is in it.
   void add(WorkPointer work, Job job, bool here);
-  /// Returns when all jobs are done. Later ones are refused.
+  /// Ends a work that is not of this queue, from a thread that its callbacks must not hold up.
+  void end(const WorkPointer& work, const std::exception_ptr& error, int source);
+  /// Whether this is the process that made it, and not a child of fork().
+  bool is_owner() const;
+  /// Returns when all jobs are done. Later ones are refused. In a child of fork(), where the threads are not, nothing.
   void close();
 
  private:
   struct Entry {
     WorkPointer work;
     Job job;
+    bool inference_mode;
   };
-  void check_open() const;
-  void serve();
-  static void run(Entry entry);
+  struct State;
+  static void provide_thread(const std::shared_ptr<State>& state);
+  static void serve(const std::shared_ptr<State>& state);
+  static std::exception_ptr run(Entry& entry);
 
   int owner_pid_;
-  std::mutex mutex_;  ///< guards the rest
-  std::condition_variable changed_;
-  std::deque<Entry> entries_;
-  bool busy_ = false;
-  bool closing_ = false;
-  std::unique_ptr<std::thread> thread_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace lockstep::torch

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+import multiprocessing.util
+import os
 from datetime import timedelta
 from types import ModuleType
 
@@ -28,6 +30,8 @@ __all__ = ["NAME", "create", "is_available", "load", "module_name"]
 NAME = "lockstep"
 _log = logging.getLogger("lockstep")
 _c10d: ModuleType | None = None
+_leaves = 0
+"""The process that has been asked to leave its groups when it ends."""
 
 
 def is_available() -> bool:
@@ -46,6 +50,7 @@ def is_available() -> bool:
 def create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
     """What torch calls on every rank of a group that is made."""
     module = load()
+    _leave_at_the_end_of_a_child()
     try:
         made: Backend = module.create(store, rank, size, timeout)
         return made
@@ -55,7 +60,22 @@ def create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
             _log.warning("%s; these ranks use Gloo", error)
         from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo
 
-        return ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+        # The store may see another group under the same name.
+        prefix = f"gloo/{store.add(f'gloo_groups_of/{rank}', 1)}"
+        return ProcessGroupGloo(PrefixStore(prefix, store), rank, size, timeout)
+
+
+def _leave_at_the_end_of_a_child() -> None:
+    """A child that multiprocessing forked ends without an end of its interpreter, which would look like a death."""
+    global _leaves
+    if multiprocessing.parent_process() is not None and _leaves != os.getpid():
+        _leaves = os.getpid()
+        multiprocessing.util.Finalize(None, _leave, exitpriority=10)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def module_name() -> str:

@@ -33,7 +33,7 @@ def main() -> None:
         _run(
             [
                 cmake,
-                *("-S", str(package.parent / "src/torch/python")),
+                *("-S", str(package.parent / "c10d_module")),
                 *("-B", build),
                 f"-DLockstep_DIR={package}",
                 f"-DPython_EXECUTABLE={sys.executable}",

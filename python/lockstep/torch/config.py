@@ -35,6 +35,8 @@ _LOST_PEER = (
     "NCCL error",
     ") died; see its log",
     ") left the group, and is needed",
+    " aborted the group",
+    " gave up waiting for ",
 )
 
 

@@ -239,6 +239,7 @@ def test_messages_asynchronous_calls_and_groups(torch_fit: Fit) -> None:
             assert found == set(range(1, world))
         else:
             dist.send(torch.ones(1), 0)
+        dist.barrier()  # what comes next could be taken for that
         ops = [dist.P2POp(dist.isend, torch.ones(2), right), dist.P2POp(dist.irecv, there[1][:2], left)]
         for work in dist.batch_isend_irecv(ops):
             work.wait()

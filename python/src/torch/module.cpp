@@ -20,7 +20,8 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
 }  // namespace
 
 PYBIND11_MODULE(LOCKSTEP_MODULE, module) {
-  pybind11::register_exception<lockstep::ConfigError>(module, "CannotShareMemory", PyExc_RuntimeError);
+  pybind11::register_exception<lockstep::collective::CannotShareMemory>(module, "CannotShareMemory",
+                                                                        PyExc_RuntimeError);
   module.def("create", &create, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
              pybind11::arg("timeout"), pybind11::call_guard<pybind11::gil_scoped_release>());
 }
