@@ -10,13 +10,23 @@ A configuration is pickled with the training function; its hooks run in every wo
             random.seed(self.seed + session.get_world_rank())
 
     DataParallelTrainer(train_func, backend_config=Seeds(seed=7)).fit()
+
+The hooks of a ``Backend``, which a configuration may name, run in the process of the trainer and reach the workers
+through the group::
+
+    class Hello(Backend):
+        def on_start(self, worker_group, backend_config):
+            print(worker_group.execute(os.getpid))
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = ["BackendConfig"]
+if TYPE_CHECKING:
+    from lockstep.sgd.worker_group import WorkerGroup
+
+__all__ = ["Backend", "BackendConfig"]
 
 
 class BackendConfig:
@@ -27,7 +37,7 @@ class BackendConfig:
 
     @property
     def backend_cls(self) -> type[Any] | None:
-        """A ``lockstep.sgd.Backend`` whose hooks run where the trainer was made, beside those here; None: none."""
+        """A ``Backend`` whose hooks run where the trainer was made, beside those here; None: none."""
         return None
 
     def environment(self) -> dict[str, str]:
@@ -57,3 +67,16 @@ class BackendConfig:
         Such an error waits a moment before it is told, so that the run names the rank that died and not the messenger.
         """
         return False
+
+
+class Backend:
+    """Override what you need: every body is empty."""
+
+    def on_start(self, worker_group: WorkerGroup, backend_config: BackendConfig) -> None:
+        """The workers are there, for the first time or after a failure."""
+
+    def on_training_start(self, worker_group: WorkerGroup, backend_config: BackendConfig) -> None:
+        """A training function is about to run."""
+
+    def on_shutdown(self, worker_group: WorkerGroup, backend_config: BackendConfig) -> None:
+        """The workers are about to end; after a failure they have ended already."""

@@ -15,7 +15,6 @@ Importing this imports no JAX: the process that calls ``fit()`` need not load it
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import session
+from lockstep._framework_packages import is_installed
 from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
@@ -52,7 +52,7 @@ class JaxConfig(BackendConfig):
     def validate(self) -> None:
         if self.cpu_collectives not in ("gloo", "mpi"):
             raise ConfigError(f"[JaxConfig] cpu_collectives is {self.cpu_collectives!r}; it must be 'gloo' or 'mpi'")
-        if importlib.util.find_spec("jax") is None:
+        if not is_installed("jax"):
             raise ConfigError('[JaxTrainer] JAX is not installed; pip install "jax[cpu]"')
 
     def environment(self) -> dict[str, str]:

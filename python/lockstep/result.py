@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -119,7 +118,10 @@ class Result:
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Result:
-        """Reads a run directory. Raises StorageError when it is none."""
+        """Reads a run directory. Raises StorageError when it is none.
+
+        Checkpoints are of the type that the run's trainer gives, where the module of that trainer has been imported.
+        """
         return cls._from_outcome(_core.read_run(local_path(path, "[result] path")))
 
     @property
@@ -226,10 +228,18 @@ class Result:
         return result
 
 
+_checkpoint_types: dict[str, Callable[[], type[Checkpoint]]] = {}
+
+
+def register_checkpoint_type(trainer: str, type_of_checkpoints: Callable[[], type[Checkpoint]]) -> None:
+    """What the results of a trainer of that name hold, also when they are read again; asked when it is needed."""
+    _checkpoint_types[trainer] = type_of_checkpoints
+
+
 def _checkpoint_type_of(trainer: str) -> type[Checkpoint]:
-    """What the trainer's own results hold, where its framework has been imported."""
-    torch = sys.modules.get("lockstep.torch")
-    return torch.TorchCheckpoint if torch is not None and trainer == "TorchTrainer" else Checkpoint
+    """What the trainer's own results hold, where the trainer has been imported."""
+    find = _checkpoint_types.get(trainer)
+    return Checkpoint if find is None else find()
 
 
 def _number(metrics: Mapping[str, Any], name: str) -> float | None:

@@ -17,7 +17,7 @@ from lockstep.callbacks import CallbackAdapter
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import CheckpointConfig, RunConfig, ScalingConfig, local_path, plain
 from lockstep.errors import ConfigError, EngineError, StorageError, TrainingInterrupted
-from lockstep.result import Result
+from lockstep.result import Result, register_checkpoint_type
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -47,6 +47,10 @@ class DataParallelTrainer:
     _checkpoint_type: ClassVar[type[Checkpoint]] = Checkpoint
     """What results hold."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        register_checkpoint_type(cls.__name__, cls._type_of_checkpoints)
+
     def __init__(
         self,
         train_loop_per_worker: Callable[..., Any],
@@ -74,9 +78,10 @@ class DataParallelTrainer:
         """
         self._validate()
         if self._restored is not None and self._is_finished(self._restored):
-            return Result._from_outcome(_core.read_run(self._restored), checkpoint_type=self._checkpoint_type)
+            return Result._from_outcome(_core.read_run(self._restored), checkpoint_type=self._type_of_checkpoints())
         payload = self._payload()
-        adapters = [CallbackAdapter(callback, self._checkpoint_type) for callback in self.run_config.callbacks or ()]
+        kind = self._type_of_checkpoints()
+        adapters = [CallbackAdapter(callback, kind) for callback in self.run_config.callbacks or ()]
         resume_from = None if self.resume_from_checkpoint is None else self.resume_from_checkpoint._as_handle()
         if self.backend_config is not None and self.backend_config.backend_cls is not None:
             from lockstep.sgd.fit import fit_in_group
@@ -174,6 +179,11 @@ class DataParallelTrainer:
         """For subclasses: what runs without a word about it use."""
         return None
 
+    @classmethod
+    def _type_of_checkpoints(cls) -> type[Checkpoint]:
+        """For subclasses whose results hold one or another."""
+        return cls._checkpoint_type
+
     def _is_finished(self, path: str) -> bool:
         return self.train_loop_config is None and _core.read_run(path).state == "finished"
 
@@ -198,32 +208,39 @@ class DataParallelTrainer:
     def _options(self, payload: bytes) -> dict[str, Any]:
         run = self.run_config.to_options()
         config: Any = plain(self.train_loop_config or {})
-        backend = self.backend_config or self._default_backend()
         if self._restored is not None:
             run["storage_path"], run["name"] = os.path.split(self._restored)
             if self.train_loop_config is None:
                 config = Result(path=self._restored).config
-        process = process_options(self._preload, backend)
-        if self._restored is not None and self.backend_config is None:
-            saved = _saved_settings(self._restored)
-            process.update({name: saved[name] for name in ("rendezvous", "replace_workers") if name in saved})
         return {
             "trainer": type(self).__name__,
             "config": config,
             "metadata": plain(self.metadata or {}),
             "scaling": self.scaling_config.to_options(),
             "run": run,
-            **process,
+            **self._process(),
             "restore": self._restored is not None,
             "function_pkl": payload,
         }
+
+    def _process(self) -> dict[str, Any]:
+        saved = {} if self._restored is None else _saved_settings(self._restored)
+        if self.backend_config is not None or "backend" not in saved:
+            return process_options(self._preload, self.backend_config or self._default_backend())
+        if hooks := saved["backend"].get("backend_cls"):
+            raise ConfigError(
+                f"[restore] the run's backend has hooks that run in this process, {hooks}, and the run directory does "
+                "not hold them: pass the backend_config that the run had"
+            )
+        options = {name: saved[name] for name in ("rendezvous", "replace_workers") if name in saved}
+        return {**_process_options(self._preload, saved["backend"]), **options}
 
     def _conclude(self, outcome: _core.RunOutcome, interrupt: int, adapters: list[CallbackAdapter]) -> Result:
         result = Result._from_outcome(
             outcome,
             self.train_loop_config,
             type(self).__name__,
-            self._checkpoint_type,
+            self._type_of_checkpoints(),
             function=self.train_loop_per_worker,
         )
         if result.error is not None:
@@ -238,16 +255,26 @@ class DataParallelTrainer:
 
 def process_options(modules: tuple[str, ...], backend: BackendConfig | None) -> dict[str, Any]:
     """How workers come into being: as this process is now, with these modules, and what the backend needs besides."""
-    environment = {} if backend is None else backend.environment()
-    modules = modules if backend is None else (*modules, *backend.preload)
+    if backend is None:
+        return _process_options(modules, {})
+    needs = {"environment": backend.environment(), "preload": list(backend.preload)}
+    if backend.backend_cls is not None:
+        needs["backend_cls"] = backend.backend_cls.__qualname__
+    return {**_process_options(modules, needs), **backend.run_options()}
+
+
+def _process_options(modules: tuple[str, ...], needs: Mapping[str, Any]) -> dict[str, Any]:
+    """`needs` is what run.json keeps of the backend, of which restore() has only a pickle that workers open."""
+    modules = (*modules, *needs.get("preload", ()))
     if os.environ.get("LOCKSTEP_AS_RAY"):
         modules = (*modules, "lockstep.as_ray._modules", "lockstep.as_ray._table")
+    given = {name: value for name, value in os.environ.items() if _is_text(name) and _is_text(value)}
     return {
         "argv": _fork_server_command(modules),
-        "env": {**environment, **{k: v for k, v in os.environ.items() if _is_text(k) and _is_text(v)}},
+        "env": {**needs.get("environment", {}), **given},
         "cwd": os.getcwd(),
         "python_path": [os.path.abspath(entry) for entry in sys.path],
-        **({} if backend is None else backend.run_options()),
+        "backend": dict(needs),
     }
 
 

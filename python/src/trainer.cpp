@@ -147,6 +147,7 @@ driver::RunPlan plan_of(const py::dict& options, const py::bytes& payload) {
     plan.rendezvous->elastic = plan.replace_workers;
     plan.rendezvous->min_workers = optional_of<int>(rendezvous, "min_workers").value_or(0);
   }
+  if (options.contains("backend")) plan.backend = to_value(options["backend"], "backend");
   if (options.contains("extra")) plan.extra = to_value(options["extra"], "extra");
   if (options.contains("function_pkl")) plan.function_pkl = to_bytes(py::cast<py::bytes>(options["function_pkl"]));
   return plan;

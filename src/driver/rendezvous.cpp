@@ -4,6 +4,7 @@
 #include <lockstep/error.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -31,6 +32,8 @@ constexpr std::size_t kAddressSize = sizeof(sockaddr_storage) + sizeof(std::uint
 
 /// What a process that has no part in the job is told; it ends then.
 constexpr const char* kNoMember = "-1,-1,-1,-1,-1,-1";
+/// In the names of scopes that belong to one of Horovod's process sets.
+constexpr std::string_view kProcessSet = "_process_set_hash_";
 
 EngineError refused(const char* what) {
   return EngineError(std::string("[rendezvous] ") + what + ": " + strerror(errno));
@@ -69,20 +72,30 @@ std::vector<int> ports_in(const std::string& value) {
   return ports;
 }
 
-bool control(const sys::Descriptor& epoll, int what, const sys::Descriptor& socket, std::uint64_t id,
-             std::uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = id;
-  return ::epoll_ctl(epoll.get(), what, socket.get(), &event) == 0;
+/// The others are for the run: its files and its workers.
+std::size_t quarter_of_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return SIZE_MAX;
+  return std::max<std::size_t>(1, limit.rlim_cur / 4);
+}
+
+MembersOptions members_options(const RendezvousOptions& options) {
+  return {options.patience, options.min_workers, options.go_on_after};
 }
 
 }  // namespace
 
+void Rendezvous::check(const RendezvousOptions& options) {
+  if (options.elastic)
+    Members(options.hosts, members_options(options));
+  else
+    slots_of(options.hosts);
+}
+
 Rendezvous::Rendezvous(RendezvousOptions options)
     : options_(std::move(options)), slots_(slots_of(options_.hosts)), sender_(events_, kNotices, options_.notice) {
-  if (options_.elastic)
-    members_.emplace(options_.hosts, MembersOptions{options_.patience, options_.min_workers, options_.go_on_after});
+  if (options_.elastic) members_.emplace(options_.hosts, members_options(options_));
+  options_.most_connections = std::min(options_.most_connections, quarter_of_descriptors());
   events_ = sys::Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!events_) throw refused("epoll_create1");
 }
@@ -93,6 +106,7 @@ void Rendezvous::begin_attempt() {
   connections_.clear();
   clear();
   news_ = {};
+  warned_ = false;
   sender_.forget_all();
   doors_.clear();
   listening_ = true;
@@ -101,7 +115,8 @@ void Rendezvous::begin_attempt() {
 }
 
 int Rendezvous::open_door(int member) {
-  Door door{sys::Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), 0, member};
+  sys::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Door door{Watched(events_, std::move(socket)), 0, member};
   if (!door.socket) throw refused("socket");
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -113,7 +128,7 @@ int Rendezvous::open_door(int member) {
   if (::getsockname(door.socket.get(), generic, &size) < 0) throw refused("getsockname");
   door.port = ntohs(address.sin_port);
   const auto id = next_id_++;
-  if (listening_ && !control(events_, EPOLL_CTL_ADD, door.socket, id, EPOLLIN)) throw refused("epoll_ctl");
+  if (listening_ && !door.socket.watch(id, EPOLLIN)) throw refused("epoll_ctl");
   return doors_.emplace(id, std::move(door)).first->second.port;
 }
 
@@ -191,28 +206,33 @@ void Rendezvous::close_late(Instant now) {
 void Rendezvous::watch_doors(bool on) {
   if (listening_ == on) return;
   listening_ = on;
-  for (const auto& [id, door] : doors_) control(events_, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, door.socket, id, EPOLLIN);
+  for (auto& [id, door] : doors_)
+    if (on)
+      door.socket.watch(id, EPOLLIN);
+    else
+      door.socket.forget();
 }
 
-void Rendezvous::watch(std::uint64_t id, std::uint32_t events) {
-  control(events_, EPOLL_CTL_MOD, connections_.at(id).socket, id, events);
+void Rendezvous::keep_waiting(const std::string& why) {
+  if (!std::exchange(warned_, true)) log_warning("[rendezvous] " + why + "; other clients wait");
+  watch_doors(false);
 }
 
 void Rendezvous::accept(const Door& door, Instant now) {
   for (;;) {
     // The others wait in the system's queue.
-    if (connections_.size() >= options_.most_connections) return watch_doors(false);
+    if (connections_.size() >= options_.most_connections)
+      return keep_waiting(std::to_string(connections_.size()) + " connections are open");
     sys::Descriptor socket(::accept4(door.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!socket) {
       if (errno == EAGAIN) return;
-      log_warning("[rendezvous] accept: " + std::string(strerror(errno)));  // no descriptor is left, or no memory
       accept_again_ = now + ticks(kRest);
-      return watch_doors(false);
+      return keep_waiting("accept: " + std::string(strerror(errno)));  // no descriptor is left, or no memory
     }
     const auto id = next_id_++;
-    if (!control(events_, EPOLL_CTL_ADD, socket, id, EPOLLIN)) continue;
-    Connection connection{std::move(socket), RequestReader(kAddress, options_.request), door.member};
+    Connection connection{Watched(events_, std::move(socket)), RequestReader(kAddress, options_.request), door.member};
+    if (!connection.socket.watch(id, EPOLLIN)) continue;
     connection.deadline = now + ticks(options_.request_timeout);
     handle(connections_.emplace(id, std::move(connection)).first, now);  // most requests are there already
   }
@@ -234,6 +254,11 @@ void Rendezvous::handle(Connections::iterator connection, Instant now) {
 
 void Rendezvous::close(Connections::iterator connection) {
   if (connection->second.waits == Waits::round) members_->withdraw(connection->second.member);
+  drop(connection);
+}
+
+/// And another one can come in.
+void Rendezvous::drop(Connections::iterator connection) {
   connections_.erase(connection);
   if (!accept_again_) watch_doors(true);
 }
@@ -249,7 +274,10 @@ void Rendezvous::send(Connections::iterator connection) {
   while (!out.empty()) {
     const ssize_t size = ::send(connection->second.socket.get(), out.data(), out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0 && errno == EAGAIN) return watch(connection->first, EPOLLOUT);
+    if (size < 0 && errno == EAGAIN) {
+      connection->second.socket.watch(connection->first, EPOLLOUT);
+      return;
+    }
     if (size < 0) break;
     out.erase(0, static_cast<std::size_t>(size));
   }
@@ -260,6 +288,7 @@ void Rendezvous::send(Connections::iterator connection) {
 
 void Rendezvous::answer_request(Connections::iterator connection, Instant now) {
   const StoreRequest& request = connection->second.reader.request();
+  if (members_) note_connected(request);
   if (concerns_members(connection->second)) return answer_elastic(connection, now);
   if (request.method == "PUT") {
     const bool stored = put(request);
@@ -277,6 +306,19 @@ void Rendezvous::answer_request(Connections::iterator connection, Instant now) {
   remove(request.scope, request.key);
   remove(request.scope, "rank_" + request.key);
   reply(connection, 200);
+}
+
+/// A rank is connected when it has left its last scope.
+void Rendezvous::note_connected(const StoreRequest& request) {
+  constexpr std::string_view kPrefix = "cross_";
+  const std::string_view scope = request.scope;
+  const auto end = scope.find(kProcessSet);
+  const bool of_process_set = end != std::string_view::npos;
+  process_sets_ = process_sets_ || of_process_set;
+  if (request.method != "DELETE" || !scope.starts_with(kPrefix) || of_process_set != process_sets_) return;
+  const auto local_rank = number_in(scope.substr(0, end).substr(kPrefix.size()));
+  const auto cross_rank = number_in(request.key);
+  if (local_rank && cross_rank) members_->connected(*local_rank, *cross_rank);
 }
 
 /// To those who wait for it.
@@ -306,10 +348,11 @@ void Rendezvous::answer_elastic(Connections::iterator connection, Instant now) {
     return hold(connection, Waits::round, *asks);
   }
   if (method == "GET" && scope == "rank_and_size") return reply(connection, 200, kNoMember);
-  if (method == "GET" && scope == "losses") return hold(connection, Waits::loss, number_in(key).value_or(-1));
+  const int rank = number_in(key).value_or(-1);
+  const bool is_ours = rank >= 0 && rank < static_cast<int>(slots_.size());
+  if (method == "GET" && scope == "losses" && is_ours) return hold(connection, Waits::loss, rank);
   if (method == "PUT" && scope == "worker_addresses") keep_address(connection->second);
-  if (method == "PUT" && scope == "done")
-    if (const auto rank = number_in(key); rank && *rank < static_cast<int>(slots_.size())) members_->finish(*rank);
+  if (method == "PUT" && scope == "done" && is_ours) members_->finish(rank);
   reply(connection, method == "GET" ? 404 : 200);
 }
 
@@ -336,7 +379,7 @@ void Rendezvous::hold(Connections::iterator connection, Waits what, int member) 
   for (auto each = connections_.begin(); each != connections_.end();) {
     const auto before = each++;
     const Connection& other = before->second;
-    if (before != connection && other.waits == what && other.member == member) connections_.erase(before);
+    if (before != connection && other.waits == what && other.member == member) drop(before);
   }
   connection->second.waits = what;
   connection->second.member = member;
@@ -360,19 +403,21 @@ void Rendezvous::end_round_when_complete(Instant now) {
   }
 }
 
-bool Rendezvous::lose(int rank) {
-  if (!members_) return true;
+std::optional<std::string> Rendezvous::lose(int rank) {
+  if (!members_) return std::nullopt;
   const bool others_go_on = members_->is_away(rank);
-  const bool possible = members_->lose(rank);
+  std::optional<std::string> impossible;
+  if (!others_go_on && members_->are_joining_beside(rank))
+    impossible = "the other ranks were connecting to it, and cannot leave off";
+  if (!members_->lose(rank)) impossible = "no rank that could go on is left on its host";
   sender_.forget(rank);
-  if (options_.min_workers > 0) {
-    std::erase_if(doors_, [&](const auto& each) { return each.second.member == rank; });
-    open_door(rank);
+  std::erase_if(doors_, [&](const auto& each) { return each.second.member == rank; });
+  open_door(rank);
+  for (auto each = connections_.begin(); each != connections_.end();) {  // the dead one's own
+    const auto held = each++;
+    if (held->second.waits == Waits::round && held->second.member == rank) drop(held);
   }
-  std::erase_if(connections_, [&](const auto& each) {  // the dead one's own
-    return each.second.waits == Waits::round && each.second.member == rank;
-  });
-  if (others_go_on) return possible;
+  if (others_go_on) return impossible;
   std::string ports;
   for (const int port : ports_) ports += (ports.empty() ? "" : ",") + std::to_string(port);
   clear();
@@ -380,7 +425,7 @@ bool Rendezvous::lose(int rank) {
     const auto held = each++;
     if (held->second.waits == Waits::loss) reply(held, 200, ports);
   }
-  return possible;
+  return impossible;
 }
 
 // ---------------------------------------------------------------- the store

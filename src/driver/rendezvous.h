@@ -14,6 +14,7 @@
 #include "driver/rendezvous_http.h"
 #include "driver/rendezvous_members.h"
 #include "driver/rendezvous_sender.h"
+#include "driver/watched.h"
 #include "sys/descriptor.h"
 
 namespace lockstep::driver {
@@ -28,8 +29,8 @@ struct RendezvousOptions {
   Seconds value_timeout{0.5};    ///< how long a value is waited for
   Seconds request_timeout{5.0};  ///< for a client to send its request, and to take the answer
   SenderOptions notice;
-  std::size_t most_connections = 1024;
-  std::size_t most_bytes = 64 << 20;  ///< of all keys and values
+  std::size_t most_connections = 1024;  ///< and no more than a quarter of what the process may have open
+  std::size_t most_bytes = 64 << 20;    ///< of all keys and values
 };
 
 /// What a run has to know of its elastic job. Numbers are the run's ranks.
@@ -46,7 +47,8 @@ struct RendezvousNews {
 ///     PUT /scope/key       200
 ///     GET /scope/key       200 and the bytes, or 404: not there yet. A rank's addresses (the key is a number) are
 ///                          waited for a while: clients would ask again and again
-///     DELETE /scope/key    200; a rank says so when all are connected, and then nobody needs its keys
+///     DELETE /scope/key    200; a rank says so when all are connected, and then nobody needs its keys. The last scope
+///                          of a round is cross_N, or that of the process set where Horovod has those
 ///
 /// Elastic jobs have more. All but the last two are Horovod's own:
 ///
@@ -54,25 +56,28 @@ struct RendezvousNews {
 ///     GET /rank_and_size/host:local     a survivor asks for a new round: held likewise; the answer is its slot
 ///     PUT /worker_addresses/host:local  where the worker hears notices (NoticeAddress)
 ///     GET /losses/N                     held until a member is lost. The answer: the ports of the exchange that is
-///                                       broken now, so that a rank can end what it still waits for there
+///                                       broken now, so that a rank can end what it still waits for there; 404: there
+///                                       is no such rank
 ///     PUT /done/N                       the function of rank N has returned: it asks for no other round
 ///
 /// In the last two N is the run's rank, else ranks are those that Horovod was told. What is put while a round is open
 /// belongs to the one that broke, and is dropped. Every attempt has a new port and an empty store, so that nothing of a
 /// dead one is served.
 ///
-/// With `min_workers`, survivors may be told to go on in a smaller world while a new worker is on its way (Members).
-/// Its first words could then be those of a survivor that was renumbered, so that each worker that replaces another
-/// speaks through a port of its own. When all who are away are there, the server tells the worker that is rank 0, again
-/// and again until somebody asks for a round: a notice that comes while that one begins anew is lost. It connects to
-/// addresses of the loopback only.
+/// Each worker that replaces another speaks through a port of its own: its first words could else be those of a
+/// survivor, which says the same in a round that has broken already, or of one that was renumbered. With `min_workers`,
+/// survivors may be told to go on in a smaller world while a new worker is on its way (Members). When all who are away
+/// are there, the server tells the worker that is rank 0, again and again until somebody asks for a round: a notice
+/// that comes while that one begins anew is lost. It connects to addresses of the loopback only.
 ///
 /// Never waits, has no thread: `fd()` is readable when serve() has something to do. For one thread.
 class Rendezvous {
  public:
   static constexpr const char* kAddress = "127.0.0.1";
 
-  /// Opens nothing yet. Throws ConfigError when the hosts are wrong.
+  /// Throws ConfigError when the hosts are wrong, or `min_workers` is.
+  static void check(const RendezvousOptions& options);
+  /// Opens nothing yet. Throws as check() does.
   explicit Rendezvous(RendezvousOptions options);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -89,8 +94,9 @@ class Rendezvous {
 
   /// What a rank needs to take part: "address", "port" and its slot.
   Value place(int rank) const;
-  /// A member died, and another takes its place; see Members. Throws EngineError when that one cannot get a port.
-  bool lose(int rank);
+  /// A member died, and another takes its place; see Members. Returns why that cannot be, when all must begin anew.
+  /// Throws EngineError when the other one cannot get a port.
+  std::optional<std::string> lose(int rank);
   /// Whether it replaces one that died, or begins the attempt, and has been in no round.
   bool is_fresh(int rank) const { return members_ && members_->is_fresh(rank); }
   /// Whether the others go on without it.
@@ -100,12 +106,12 @@ class Rendezvous {
   enum class Waits { request, value, round, loss, to_be_sent };
   /// Where we listen.
   struct Door {
-    sys::Descriptor socket;
+    Watched socket;
     int port = 0;
     int member = -1;  ///< who alone was told of it; -1: all that came with the attempt
   };
   struct Connection {
-    sys::Descriptor socket;
+    Watched socket;
     RequestReader reader;
     int door = -1;  ///< the member whose door it came through
     Waits waits = Waits::request;
@@ -119,7 +125,7 @@ class Rendezvous {
   const Door* door_of(int member) const;
   void accept(const Door& door, Instant now);
   void watch_doors(bool on);
-  void watch(std::uint64_t id, std::uint32_t events);
+  void keep_waiting(const std::string& why);
   void handle(Connections::iterator connection, Instant now);
   void answer_request(Connections::iterator connection, Instant now);
   void answer_elastic(Connections::iterator connection, Instant now);
@@ -127,10 +133,12 @@ class Rendezvous {
   void reply(Connections::iterator connection, int status, std::string_view body = {});
   void send(Connections::iterator connection);
   void close(Connections::iterator connection);
+  void drop(Connections::iterator connection);
   void close_late(Instant now);
   bool concerns_members(const Connection& connection) const;
   std::optional<int> newcomer(const Connection& connection) const;
   void keep_address(const Connection& connection);
+  void note_connected(const StoreRequest& request);
   void end_round_when_complete(Instant now);
   bool put(const StoreRequest& request);
   void give(const StoreRequest& put);
@@ -146,12 +154,14 @@ class Rendezvous {
   int port_ = 0;
   bool listening_ = false;
   std::optional<Instant> accept_again_;
+  bool warned_ = false;  ///< that clients wait
   Connections connections_;
   std::uint64_t next_id_ = 1;
   std::map<std::pair<std::string, std::string>, std::string> values_;  ///< by scope and key
   std::size_t bytes_ = 0;
-  std::set<int> ports_;  ///< where workers of this round listen
-  RendezvousNews news_;  ///< not told yet
+  std::set<int> ports_;        ///< where workers of this round listen
+  bool process_sets_ = false;  ///< this Horovod has them
+  RendezvousNews news_;        ///< not told yet
 };
 
 }  // namespace lockstep::driver

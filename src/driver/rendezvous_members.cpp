@@ -70,6 +70,7 @@ std::optional<int> Members::newcomer(int rank) const {
 void Members::ask(int member, Instant now) {
   Member& asking = at(member);
   asking.asks = true;
+  asking.joining = false;
   if (asking.fresh) return;
   in_round_ = true;
   if (!first_ask_) first_ask_ = now;
@@ -77,9 +78,18 @@ void Members::ask(int member, Instant now) {
 
 void Members::withdraw(int member) { at(member).asks = false; }
 
+void Members::connected(int local_rank, int cross_rank) {
+  for (Member& each : members_)
+    if (each.told.local_rank == local_rank && each.told.cross_rank == cross_rank) each.joining = false;
+}
+
+bool Members::are_joining_beside(int member) const {
+  return std::ranges::any_of(members_, [&](const Member& each) { return each.joining && &each != &at(member); });
+}
+
 bool Members::lose(int member) {
   Member& lost = at(member);
-  lost.asks = lost.named = false;
+  lost.asks = lost.named = lost.joining = false;
   if (lost.away) return true;
   in_round_ = true;
   lost.fresh = true;
@@ -125,6 +135,7 @@ std::vector<int> Members::end_whole_round() {
     Member& each = members_[i];
     if (each.away) back.push_back(static_cast<int>(i));
     each = {each.slot, slots_[static_cast<std::size_t>(each.slot)], false};
+    each.joining = true;
   }
   return back;
 }
@@ -142,7 +153,10 @@ std::vector<int> Members::end_smaller_round() {
   std::vector<std::string> hosts;
   for (const Member* each : stay) hosts.push_back(slots_[static_cast<std::size_t>(each->slot)].host);
   const auto slots = slots_of(hosts);
-  for (std::size_t i = 0; i < stay.size(); ++i) *stay[i] = {stay[i]->slot, slots[i], false};
+  for (std::size_t i = 0; i < stay.size(); ++i) {
+    *stay[i] = {stay[i]->slot, slots[i], false};
+    stay[i]->joining = true;
+  }
   return left;
 }
 

@@ -35,6 +35,9 @@ struct MembersOptions {
 /// calls 0, so that rank 0 is fresh only while all are: a survivor on its host changes places with it. The members'
 /// numbers here are the run's ranks, which never change; their slots may.
 ///
+/// A round that has ended leaves its members *joining*: they connect to each other, and a death in that time is the end
+/// of all of them, for Gloo cannot give up half a mesh. Each says when it has done.
+///
 /// With `fewest`, a round may end without the fresh members that have not asked in time, or have died again: all of
 /// them are *away* then, and the others are told slots of a smaller world, in the order that they had. A fresh member
 /// is told its slot of the whole world when it is started, and cannot learn another, so that those who are away come
@@ -64,6 +67,10 @@ class Members {
   void ask(int member, Instant now);
   /// It does not wait any more.
   void withdraw(int member);
+  /// The member whose slot has this local and this cross rank has connected to all others.
+  void connected(int local_rank, int cross_rank);
+  /// Whether anybody but `member` is joining.
+  bool are_joining_beside(int member) const;
   /// It died, and another takes its place. False: no survivor could be rank 0, and the members must all begin anew.
   bool lose(int member);
   /// Its function has returned: it comes to no other round.
@@ -91,6 +98,7 @@ class Members {
     bool fresh = true;
     bool away = false;
     bool asks = false;
+    bool joining = false;
     bool named = false;  ///< as stuck, or needless
     bool done = false;
   };

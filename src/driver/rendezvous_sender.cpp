@@ -42,8 +42,9 @@ void NoticeSender::begin(int member, Instant now) {
     log_warning("[rendezvous] rank " + std::to_string(member) +
                 " cannot be told that a worker is back: it has given no address on the loopback");
   if (!place) return;
-  Notice notice{member, sys::Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
-                notice_text(address->second.key, ++count_), now + ticks(options_.timeout)};
+  sys::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Notice notice{member, Watched(epoll_, std::move(socket)), notice_text(address->second.key, ++count_),
+                now + ticks(options_.timeout)};
   if (!notice.socket) return;
   sockaddr_in target{};
   target.sin_family = AF_INET;
@@ -51,7 +52,7 @@ void NoticeSender::begin(int member, Instant now) {
   ::inet_pton(AF_INET, place->first.c_str(), &target.sin_addr);
   const int done = ::connect(notice.socket.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target);
   if (done < 0 && errno != EINPROGRESS) return;
-  if (watch(EPOLL_CTL_ADD, notice.socket, EPOLLOUT)) notice_.emplace(std::move(notice));
+  if (notice.socket.watch(id_, EPOLLOUT)) notice_.emplace(std::move(notice));
 }
 
 void NoticeSender::go_on() {
@@ -63,19 +64,12 @@ void NoticeSender::go_on() {
     if (size < 0 && errno == EAGAIN) return;
     if (size < 0) return notice_.reset();
     out.erase(0, static_cast<std::size_t>(size));
-    if (out.empty()) watch(EPOLL_CTL_MOD, notice_->socket, EPOLLIN);
+    if (out.empty()) notice_->socket.watch(id_, EPOLLIN);
   }
   // A worker whose answer nobody takes would complain of it. What it says does not matter.
   std::array<char, 1024> answer;
   const ssize_t size = ::recv(notice_->socket.get(), answer.data(), answer.size(), MSG_DONTWAIT);
   if (size >= 0 || (errno != EAGAIN && errno != EINTR)) notice_.reset();
-}
-
-bool NoticeSender::watch(int what, const sys::Descriptor& socket, std::uint32_t events) const {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = id_;
-  return ::epoll_ctl(epoll_.get(), what, socket.get(), &event) == 0;
 }
 
 }  // namespace lockstep::driver

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "driver/rendezvous_notice.h"
+#include "driver/watched.h"
 #include "sys/descriptor.h"
 
 namespace lockstep::driver {
@@ -42,12 +43,11 @@ class NoticeSender {
   /// On its way.
   struct Notice {
     int member;
-    sys::Descriptor socket;
+    Watched socket;
     std::string out;  ///< empty: it has been sent, and the answer is due
     Instant deadline;
   };
   void begin(int member, Instant now);
-  bool watch(int what, const sys::Descriptor& socket, std::uint32_t events) const;
 
   const sys::Descriptor& epoll_;
   std::uint64_t id_;

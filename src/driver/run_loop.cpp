@@ -56,7 +56,7 @@ class RunLoop {
         directory_(plan.directory(), sys::files()),
         keeper_(directory_, plan.options.run.checkpoint, [this](const std::string& text) { console_.warning(text); }) {
     state_.policy = plan.policy();
-    if (plan.rendezvous) rendezvous_.emplace(*plan.rendezvous);
+    if (const auto rendezvous = plan.rendezvous_options()) rendezvous_.emplace(*rendezvous);
   }
 
   RunOutcome run() {
@@ -446,15 +446,12 @@ class RunLoop {
   void act(StopWorker& action) { agent_.send(wire::StopWorker{action.attempt, action.rank}); }
 
   void act(ReplaceWorker& action) {
+    if (const auto why = rendezvous_ ? rendezvous_->lose(action.rank) : std::nullopt) {
+      action.failure.message += "; it cannot be replaced alone: " + *why;
+      return events_.push_back(CannotReplace{action.attempt, action.counts, std::move(action.failure)});
+    }
     note(action.failure);
     console_.warning(describe({action.failure}) + "; it is started again, the other ranks go on");
-    if (rendezvous_ && !rendezvous_->lose(action.rank)) {
-      Failure failure;
-      failure.kind = FailureKind::node;
-      failure.message = "[rendezvous] no rank that could go on is left on the host of rank " +
-                        std::to_string(action.rank) + "; all are started again";
-      return events_.push_back(DriverFailed{std::move(failure), false});
-    }
     recorder_->restarted(action.rank);
     absences_.begin(action.rank);
     if (rendezvous_ && rendezvous_->is_away(action.rank)) recorder_->finished(action.rank);

@@ -2,6 +2,13 @@
 
 namespace lockstep::driver {
 
+std::optional<RendezvousOptions> RunPlan::rendezvous_options() const {
+  auto filled = rendezvous;
+  if (filled && filled->hosts.empty())
+    filled->hosts.assign(static_cast<std::size_t>(options.scaling.num_workers), "localhost");
+  return filled;
+}
+
 Policy RunPlan::policy() const {
   Policy policy;
   policy.world_size = options.scaling.num_workers;
@@ -30,6 +37,7 @@ Value RunPlan::settings() const {
                     {"verbose", verbose}};
   if (rendezvous) settings["rendezvous"] = {{"hosts", rendezvous->hosts}};
   if (rendezvous && rendezvous->min_workers > 0) settings["rendezvous"]["min_workers"] = rendezvous->min_workers;
+  if (!backend.is_null()) settings["backend"] = backend;
   if (replace_workers) settings["replace_workers"] = true;
   return settings;
 }

@@ -28,6 +28,7 @@ struct RunPlan {
   std::vector<std::map<std::string, std::string>> rank_env;  ///< by rank: added to program.env
   Value metadata = Value::object();                          ///< the user's, kept in run.json
   Value extra;                                               ///< for backends
+  Value backend;                                             ///< kept for restore(), whatever it is
   std::optional<RendezvousOptions> rendezvous;               ///< what workers need to find each other
   bool replace_workers = false;                              ///< one that dies is started again alone
   std::vector<std::string> notes;                            ///< lines to show at the start
@@ -36,6 +37,8 @@ struct RunPlan {
   bool record = true;         ///< false: work that is no run of its own leaves no directory
 
   std::filesystem::path directory() const { return options.run.storage_path / options.run.name; }
+  /// Hosts are as they were given, or one where none was.
+  std::optional<RendezvousOptions> rendezvous_options() const;
   /// What step() goes by.
   Policy policy() const;
   /// The settings as run.json keeps them.

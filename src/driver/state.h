@@ -150,6 +150,11 @@ struct AttemptEnded {
 struct RankStuck {
   int attempt, rank;
 };
+/// The rank of this failure was to be replaced, but the others cannot go on. `counts`: as in ReplaceWorker.
+struct CannotReplace {
+  int attempt, counts;
+  Failure failure;
+};
 /// Ctrl-C.
 struct Interrupt {};
 /// Something in the driver itself failed: a callback (no retry), a commit (retried as any failure).
@@ -162,7 +167,7 @@ struct Tick {};
 
 using Event = std::variant<AgentIsReady, AgentLost, WorkerStarted, WorkerRuns, HeartBeat, Alive, WasAway, Reported,
                            PartWritten, CheckpointWanted, MeetingEntered, WorkerFinished, WorkerFailed, WorkerExited,
-                           WorkerStacks, AttemptEnded, RankStuck, Interrupt, DriverFailed, Tick>;
+                           WorkerStacks, AttemptEnded, RankStuck, CannotReplace, Interrupt, DriverFailed, Tick>;
 
 // ---------------------------------------------------------------- what is to be done
 
@@ -182,6 +187,7 @@ struct StopWorker {
 struct ReplaceWorker {
   int attempt, rank;
   int first_report, first_meeting;  ///< where the others are
+  int counts;                       ///< how many failures it has taken
   Failure failure;
 };
 /// Every function returned: the workers stay.

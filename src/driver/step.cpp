@@ -378,7 +378,14 @@ struct Step {
     state.failed_attempts += counts;
     RankState& anew = rank(number) = RankState{};
     anew.reports = std::ranges::max(state.ranks, {}, &RankState::reports).reports;
-    act(ReplaceWorker{state.attempt, number, anew.reports, state.meeting.number, std::move(failure)});
+    act(ReplaceWorker{state.attempt, number, anew.reports, state.meeting.number, counts, std::move(failure)});
+  }
+
+  /// The attempt takes the failure, and its rank does not take another.
+  void on(CannotReplace event) {
+    if (!current(event.attempt)) return;
+    state.failed_attempts -= event.counts;
+    fail(std::move(event.failure));
   }
 
   void on(RankStuck event) {

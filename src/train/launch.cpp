@@ -76,11 +76,12 @@ void complete(driver::RunPlan& plan) {
     throw ConfigError(
         "[run] workers that are replaced one by one cannot be had together with keep_all_ranks, whose checkpoints need "
         "every rank's report, nor with workers that stay between runs");
-  if (plan.rendezvous && plan.rendezvous->hosts.empty())
-    plan.rendezvous->hosts.assign(static_cast<std::size_t>(plan.options.scaling.num_workers), "localhost");
-  if (plan.rendezvous && static_cast<int>(plan.rendezvous->hosts.size()) != plan.options.scaling.num_workers)
-    throw ConfigError("[run] the rendezvous has hosts for " + std::to_string(plan.rendezvous->hosts.size()) +
-                      " ranks, but there are " + std::to_string(plan.options.scaling.num_workers) + " workers");
+  if (const auto rendezvous = plan.rendezvous_options()) {
+    if (static_cast<int>(rendezvous->hosts.size()) != plan.options.scaling.num_workers)
+      throw ConfigError("[run] the rendezvous has hosts for " + std::to_string(rendezvous->hosts.size()) +
+                        " ranks, but there are " + std::to_string(plan.options.scaling.num_workers) + " workers");
+    driver::Rendezvous::check(*rendezvous);
+  }
   Assignment assignment = assign(plan.options.scaling, {sys::node_resources(), sys::gpu_ids()}, plan.program.env);
   plan.rank_env = std::move(assignment.rank_env);
   plan.notes = std::move(assignment.notes);

@@ -150,6 +150,19 @@ class RendezvousTest : public testing::Test {
     }
     serve();
     for (Client& client : clients) EXPECT_EQ(status(client.heard()), 200);
+    connect(ranks);
+  }
+  /// What so many workers of one host say last when they have found each other.
+  void connect(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) ask(request("DELETE", "/cross_" + std::to_string(rank) + "/0"));
+  }
+  /// The first words of one that replaces another, through the port that it was told.
+  Client arrives(int rank) {
+    const Value place = server->place(rank);
+    Client client(place["port"].get<int>());
+    client.say(request("PUT", "/global/rank_" + std::to_string(place["rank"].get<int>()), "new"));
+    serve();
+    return client;
   }
 
   std::optional<Rendezvous> server;

@@ -49,7 +49,14 @@ class MembersTest : public testing::Test {
     for (int i = 0; i < members.slot(0).size; ++i) members.ask(i, time);
     EXPECT_EQ(members.round(time), Members::Round::whole);
     members.end_round(Members::Round::whole);
+    connect(members);
     return members;
+  }
+
+  /// All have found each other.
+  static void connect(Members& members) {
+    for (int i = 0; i < members.slot(0).size; ++i)
+      if (!members.is_away(i)) members.connected(members.told(i).local_rank, members.told(i).cross_rank);
   }
 
   /// The world goes on without `lost`, whose successor is late.
@@ -59,6 +66,7 @@ class MembersTest : public testing::Test {
       if (!members.is_fresh(i)) members.ask(i, time);
     ASSERT_EQ(members.round(time + 500ms), Round::smaller);
     EXPECT_EQ(members.end_round(Round::smaller), std::vector<int>{lost});
+    connect(members);
   }
 
   Instant time = Instant{} + 1000s;
@@ -119,6 +127,47 @@ TEST_F(MembersTest, TheHeirIsOnTheSameHost) {
   EXPECT_TRUE(members.lose(0));
   EXPECT_EQ(members.slot(1).rank, 0);
   EXPECT_FALSE(members.lose(1)) << "nobody of a is left";
+}
+
+TEST_F(MembersTest, MembersAreJoiningFromTheEndOfARoundUntilAllAreConnected) {
+  Members members({"a", "a", "b"}, {kPatience});
+  for (int i : {0, 1, 2}) {
+    EXPECT_FALSE(members.are_joining_beside(0));
+    members.ask(i, time);
+  }
+  members.end_round(Round::whole);
+  EXPECT_TRUE(members.are_joining_beside(0));
+  members.connected(0, 1);
+  members.connected(1, 0);
+  EXPECT_FALSE(members.are_joining_beside(0)) << "it is the last";
+  EXPECT_TRUE(members.are_joining_beside(1));
+  EXPECT_TRUE(members.are_joining_beside(2));
+  members.connected(3, 3);
+  members.ask(0, time);
+  EXPECT_FALSE(members.are_joining_beside(1)) << "who asks has left the others";
+}
+
+TEST_F(MembersTest, ADeathOfASurvivorBeforeTheRoundEndsFindsNobodyJoining) {
+  Members members = joined(Hosts(3, "a"));
+  members.lose(1);
+  members.ask(0, time);
+  EXPECT_FALSE(members.are_joining_beside(2));
+  members.lose(2);
+  for (int i : {1, 2}) members.ask(i, time);
+  members.end_round(Round::whole);
+  EXPECT_TRUE(members.are_joining_beside(2));
+  members.begin();
+  EXPECT_FALSE(members.are_joining_beside(2));
+}
+
+TEST_F(MembersTest, ThoseWhoAreAwayAreNotJoining) {
+  Members members = joined(Hosts(3, "a"), 2);
+  members.lose(1);
+  for (int i : {0, 2}) members.ask(i, time);
+  members.end_round(Round::smaller);
+  EXPECT_TRUE(members.are_joining_beside(0));
+  members.connected(1, 0);
+  EXPECT_FALSE(members.are_joining_beside(0)) << "the one that was told to be the second";
 }
 
 TEST_F(MembersTest, ADeathBeforeTheFirstRoundIsOverChangesNoSlot) {

@@ -1,7 +1,12 @@
 #include "driver/rendezvous.h"
 
 #include <lockstep/error.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <random>
 
@@ -207,6 +212,57 @@ TEST_F(RendezvousTest, ManyConnectionsWaitTheirTurn) {
   EXPECT_EQ(status(next.heard()), 404);
 }
 
+/// As many as a system with so few descriptors bears.
+TEST_F(RendezvousTest, MostDescriptorsAreForOthers) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{64, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  open(1);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<Client> silent;
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 16; ++i) silent.emplace_back(server->port());
+  serve();
+  Client honest(server->port());
+  honest.say(request("GET", "/a/b"));
+  serve();
+  EXPECT_EQ(honest.heard(), "");
+  silent.pop_back();
+  serve();
+  EXPECT_EQ(status(honest.heard()), 404);
+  for (int i = 0; i < 8; ++i) silent.emplace_back(server->port());
+  serve();
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("16 connections are open"), std::string::npos) << said;
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+}
+
+/// A forked child, of a callback perhaps, holds copies of all sockets.
+TEST_F(RendezvousTest, WhatAChildHoldsWakesNobody) {
+  open(2, true);
+  join_all(2);
+  Client listener = held(request("GET", "/losses/0"));
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    listener.hang_up();
+    (void)!::write(ready[1], "!", 1);
+    ::pause();
+    ::_exit(0);
+  }
+  char byte = 0;
+  EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+  for (const int end : ready) ::close(end);
+  listener.hang_up();
+  serve();
+  pollfd item{server->fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&item, 1, 50), 0) << "the connection is forgotten";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
 /// Pieces of requests in any order, from clients that come and go: every client is answered or closed in the end, what
 /// is stored is what somebody put whole, and an honest client is served all the while.
 TEST_F(RendezvousTest, SurvivesWhateverComes) {
@@ -291,14 +347,12 @@ TEST_F(RendezvousTest, SurvivorsAreHeldUntilTheNewWorkerIsThere) {
   open(3, true);
   join_all(3);
   put("/global/1", "of the dead");
-  EXPECT_TRUE(server->lose(1));
+  EXPECT_EQ(server->lose(1), std::nullopt);
   EXPECT_EQ(get("/global/1"), "404") << "nobody waits for those who died";
   Client zero = held(request("GET", "/rank_and_size/a:0"));
   Client two = held(request("GET", "/rank_and_size/a:2"));
   EXPECT_EQ(put("/global/2", "late"), 200) << "of the round that broke";
-  Client one(server->port());
-  one.say(request("PUT", "/global/rank_1", "new"));
-  serve();
+  Client one = arrives(1);
   EXPECT_EQ(status(one.heard()), 200);
   EXPECT_EQ(body(zero.heard()), "0,3,0,3,0,1");
   EXPECT_EQ(body(two.heard()), "2,3,2,3,0,1");
@@ -309,15 +363,57 @@ TEST_F(RendezvousTest, SurvivorsAreHeldUntilTheNewWorkerIsThere) {
 TEST_F(RendezvousTest, AnHeirOfRankZeroIsToldSo) {
   open(2, true);
   join_all(2);
-  EXPECT_TRUE(server->lose(0));
+  EXPECT_EQ(server->lose(0), std::nullopt);
   EXPECT_EQ(server->place(0)["rank"], 1);
   EXPECT_EQ(server->place(0)["local_rank"], 1);
   Client heir = held(request("GET", "/rank_and_size/a:1"));
-  Client fresh(server->port());
-  fresh.say(request("PUT", "/global/rank_1", "new"));
-  serve();
+  Client fresh = arrives(0);
   EXPECT_EQ(body(heir.heard()), "0,2,0,2,0,1");
   EXPECT_EQ(status(fresh.heard()), 200);
+}
+
+TEST_F(RendezvousTest, ASurvivorOfABrokenRoundIsNotTakenForTheNewWorker) {
+  open(2, true);
+  join_all(2);
+  server->lose(0);
+  EXPECT_NE(server->place(0)["port"], server->port());
+  EXPECT_EQ(put("/global/rank_1", "said in the round that broke"), 200);
+  Client heir = held(request("GET", "/rank_and_size/a:1"));
+  Client fresh = arrives(0);
+  EXPECT_EQ(body(heir.heard()), "0,2,0,2,0,1");
+  EXPECT_EQ(get("/global/rank_1"), "new");
+}
+
+TEST_F(RendezvousTest, ADeathWhileOthersConnectIsTheEndOfAll) {
+  open(3, true);
+  join_all(3);
+  server->lose(1);
+  Client zero = held(request("GET", "/rank_and_size/a:0")), two = held(request("GET", "/rank_and_size/a:2"));
+  Client one = arrives(1);
+  EXPECT_EQ(body(two.heard()), "2,3,2,3,0,1");
+  put("/global_process_set_hash_ab/0", "address");
+  connect(2);
+  for (const char* path : {"/cross_2_process_set_hash_ab/0", "/cross_0_process_set_hash_ab/0"})
+    ask(request("DELETE", path));
+  const auto why = server->lose(2);
+  ASSERT_TRUE(why.has_value()) << "rank 1 has not left its last scope";
+  EXPECT_NE(why->find("connecting"), std::string::npos) << *why;
+  server->begin_attempt();
+  join_all(3);
+  for (int rank : {0, 1}) ask(request("DELETE", "/cross_" + std::to_string(rank) + "_process_set_hash_ab/0"));
+  EXPECT_EQ(server->lose(2), std::nullopt) << "all others have";
+}
+
+TEST_F(RendezvousTest, WithoutAnHeirAllBeginAnew) {
+  RendezvousOptions options;
+  options.hosts = {"a", "b"};
+  options.elastic = true;
+  open(std::move(options));
+  join_all(2);
+  ask(request("DELETE", "/cross_0/1"));
+  const auto why = server->lose(0);
+  ASSERT_TRUE(why.has_value());
+  EXPECT_NE(why->find("on its host"), std::string::npos) << *why;
 }
 
 TEST_F(RendezvousTest, StuckRanksAreNamedAndTheRoundGoesOnWithTheirSuccessors) {
@@ -326,16 +422,14 @@ TEST_F(RendezvousTest, StuckRanksAreNamedAndTheRoundGoesOnWithTheirSuccessors) {
   server->lose(1);
   Client zero = held(request("GET", "/rank_and_size/a:0"));
   Client two = held(request("GET", "/rank_and_size/a:2"));
-  Client one = joins(1);
+  Client one = arrives(1);
   const auto patience = ticks(RendezvousOptions{}.patience);
   EXPECT_EQ(server->deadline(), time + patience);
   time += patience;
   serve();
   EXPECT_EQ(stuck, std::vector<int>{3});
   server->lose(3);
-  Client three(server->port());
-  three.say(request("PUT", "/global/rank_3", "new"));
-  serve();
+  Client three = arrives(3);
   EXPECT_EQ(body(zero.heard()), "0,4,0,4,0,1");
   EXPECT_EQ(body(two.heard()), "2,4,2,4,0,1");
   EXPECT_EQ(status(one.heard()), 200);
@@ -346,14 +440,12 @@ TEST_F(RendezvousTest, OneThatDiesWhileItIsHeldIsNotCounted) {
   open(2, true);
   join_all(2);
   server->lose(1);
-  Client early = joins(1);
+  Client early = arrives(1);
   early.hang_up();
   serve();
   server->lose(1);
   Client zero = held(request("GET", "/rank_and_size/a:0"));
-  Client again(server->port());
-  again.say(request("PUT", "/global/rank_1", "new"));
-  serve();
+  Client again = arrives(1);
   EXPECT_EQ(body(zero.heard()), "0,2,0,2,0,1");
   EXPECT_EQ(status(again.heard()), 200);
 }
@@ -382,6 +474,33 @@ TEST_F(RendezvousTest, LossesAreToldWithThePortsOfWhatBroke) {
   Client next = held(request("GET", "/losses/0"));
   server->lose(1);
   EXPECT_EQ(body(next.heard()), "") << "what broke has been told";
+}
+
+TEST_F(RendezvousTest, LossesAreToldToRanksThatThereAre) {
+  open(2, true);
+  join_all(2);
+  EXPECT_EQ(get("/losses/2"), "404");
+  EXPECT_EQ(get("/losses/x"), "404");
+  Client one = held(request("GET", "/losses/1"));
+}
+
+TEST_F(RendezvousTest, OneThatAsksAgainMakesRoom) {
+  RendezvousOptions options;
+  options.hosts.assign(2, "a");
+  options.elastic = true;
+  options.most_connections = 2;
+  open(std::move(options));
+  join_all(2);
+  Client first = held(request("GET", "/losses/0"));
+  Client other(server->port());
+  serve();
+  Client next(server->port());
+  next.say(request("GET", "/a/b"));
+  serve();
+  EXPECT_EQ(next.heard(), "") << "there is no room";
+  other.say(request("GET", "/losses/0"));
+  serve();
+  EXPECT_EQ(status(next.heard()), 404) << "the first connection was given up";
 }
 
 TEST_F(RendezvousTest, AStrangerIsToldThatItHasNoPart) {

@@ -91,6 +91,22 @@ TEST_F(StepReplaceTest, EveryDeathTakesAFailure) {
   EXPECT_EQ(did<EndRun>()->outcome, Outcome::failed);
 }
 
+TEST_F(StepReplaceTest, ADeathThatIsTheEndOfTheAttemptTakesOneFailure) {
+  begin(2, 1);
+  die(0);
+  ASSERT_NE(did<ReplaceWorker>(), nullptr);
+  EXPECT_EQ(did<ReplaceWorker>()->counts, 1);
+  send(CannotReplace{0, did<ReplaceWorker>()->counts, did<ReplaceWorker>()->failure});
+  EXPECT_NE(did<StopWorkers>(), nullptr);
+  send(WorkerExited{0, 1, 0, SIGKILL, false, true});
+  send(AttemptEnded{0});
+  ASSERT_NE(did<AnnounceFailure>(), nullptr);
+  EXPECT_EQ(did<AnnounceFailure>()->failures.size(), 1U);
+  EXPECT_EQ(did<AnnounceFailure>()->failures.front().rank, 0);
+  ASSERT_NE(did<StartWorkers>(), nullptr) << "one failure is allowed";
+  EXPECT_EQ(state.failed_attempts, 1);
+}
+
 TEST_F(StepReplaceTest, WithoutASurvivorTheAttemptHasFailed) {
   begin(2, 2);
   die(0);

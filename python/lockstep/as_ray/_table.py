@@ -229,8 +229,11 @@ MODULES: Mapping[str, Names | Shared] = {
         **at("lockstep.tensorflow", "TensorflowCheckpoint TensorflowConfig TensorflowTrainer prepare_dataset_shard"),
         **later(PREDICTION, classes="TensorflowPredictor"),
     },
+    "ray.train.tensorflow.config": at("lockstep.tensorflow", "TensorflowConfig"),
+    "ray.train.tensorflow.tensorflow_checkpoint": at("lockstep.tensorflow", "TensorflowCheckpoint"),
     "ray.train.tensorflow.tensorflow_trainer": at("lockstep.tensorflow", "TensorflowTrainer"),
     "ray.train.horovod": at("lockstep.horovod", "HorovodConfig HorovodTrainer"),
+    "ray.train.horovod.config": at("lockstep.horovod", "HorovodConfig"),
     "ray.train.horovod.horovod_trainer": at("lockstep.horovod", "HorovodTrainer"),
     # ------------------------------------------------------------------ RaySGD
     "ray.sgd": later(DATA, functions="get_data_shard get_dataset"),

@@ -7,10 +7,10 @@ import socket
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
 from typing import Any, ClassVar
 
 from lockstep import session
+from lockstep._framework_packages import is_installed
 from lockstep.backend import BackendConfig
 from lockstep.errors import ConfigError, LockstepTimeoutError
 from lockstep.horovod import losses
@@ -62,19 +62,18 @@ class HorovodConfig(BackendConfig):
 
     def validate(self) -> None:
         self._check_fields()
-        if PathFinder.find_spec("horovod") is None and "horovod" not in sys.modules:
+        self._check_interfaces()
+        if not is_installed("horovod"):
             raise ConfigError(
                 "[HorovodTrainer] Horovod is not installed; pip install horovod==0.28.1 "
                 "(it is built from source: docs/horovod.md tells how, also for newer releases of PyTorch)"
             )
 
     def _check_fields(self) -> None:
-        if self.nics is not None:
-            if isinstance(self.nics, str) or not all(isinstance(nic, str) for nic in self.nics) or not self.nics:
-                raise ConfigError(f"[HorovodConfig] nics is {self.nics!r}; it must be a set of names, or None")
-            there = [name for _, name in socket.if_nameindex()]
-            if missing := [nic for nic in self.nics if nic not in there]:
-                raise ConfigError(f"[HorovodConfig] no network interface {missing[0]!r}; there are {', '.join(there)}")
+        if self.nics is not None and (
+            isinstance(self.nics, str) or not all(isinstance(nic, str) for nic in self.nics) or not self.nics
+        ):
+            raise ConfigError(f"[HorovodConfig] nics is {self.nics!r}; it must be a set of names, or None")
         for name in ("timeout_s", "placement_group_timeout_s"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -86,6 +85,11 @@ class HorovodConfig(BackendConfig):
         self._check_min_workers()
         if self.hosts is not None and (isinstance(self.hosts, str) or not all(isinstance(h, str) for h in self.hosts)):
             raise ConfigError(f"[HorovodConfig] hosts is {self.hosts!r}; it must be a list of names, one for each rank")
+
+    def _check_interfaces(self) -> None:
+        there = [name for _, name in socket.if_nameindex()]
+        if missing := [nic for nic in self.nics or () if nic not in there]:
+            raise ConfigError(f"[HorovodConfig] no network interface {missing[0]!r}; there are {', '.join(there)}")
 
     def _check_min_workers(self) -> None:
         least = self.min_workers

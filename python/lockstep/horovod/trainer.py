@@ -92,13 +92,15 @@ class HorovodTrainer(FrameworkTrainer):
         run_config: RunConfig | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
         horovod_backend: HorovodConfig | None = None,
+        tensorflow_backend: HorovodConfig | None = None,
     ) -> Self:
         """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
         settings = Settings(scaling_config, run_config, resume_from_checkpoint)
-        return cls._from_run(path, train_loop_per_worker, train_loop_config, settings, horovod_config, horovod_backend)
+        spellings = (horovod_config, horovod_backend, tensorflow_backend)
+        return cls._from_run(path, train_loop_per_worker, train_loop_config, settings, *spellings)
 
-    @property
-    def _checkpoint_type(self) -> type[Checkpoint]:  # type: ignore[override]
+    @classmethod
+    def _type_of_checkpoints(cls) -> type[Checkpoint]:
         """Those of PyTorch, where the process uses it."""
         if "torch" not in sys.modules:
             return Checkpoint

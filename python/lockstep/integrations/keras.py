@@ -8,7 +8,7 @@ Importing this imports no Keras; making a callback does.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstep import session
@@ -28,24 +28,47 @@ _HOOKS = (
 
 
 class _KerasCallback:
-    """Becomes a subclass of Keras' ``Callback`` when the first one is made, which is when Keras is imported."""
+    """Becomes a subclass of Keras' ``Callback`` when the first one is made, which is when Keras is imported.
+
+    It has a method for every hook, which subclasses can override and call.
+    """
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         return object.__new__(_joined(cls))
 
     model: Any
+    _wanted: tuple[str, ...] = ()
 
     def _call_on(self, hooks: Sequence[str]) -> None:
-        """Keras hands logs over only for hooks that a callback has: it gets those that are wanted."""
+        """Keras hands logs over only for hooks that are not marked as its own: those that are wanted are not."""
+        self._wanted = tuple(hooks)
         for hook in hooks:
-            takes_number = hook.startswith("epoch") or "_batch_" in hook
-            setattr(self, f"on_{hook}", functools.partial(self._after_number if takes_number else self._after, hook))
-
-    def _after_number(self, hook: str, number: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._after(hook, logs)
+            name = f"on_{hook}"
+            if getattr(type(self), name) is getattr(_KerasCallback, name):
+                setattr(self, name, functools.partial(getattr(_KerasCallback, name), self))
 
     def _after(self, hook: str, logs: Mapping[str, Any] | None = None) -> None:
         raise NotImplementedError
+
+
+def _method(hook: str) -> Callable[..., None]:
+    name = f"on_{hook}"
+
+    def call(self: _KerasCallback, *arguments: Any, **named: Any) -> None:
+        getattr(super(_KerasCallback, self), name)(*arguments, **named)
+        if hook in self._wanted:
+            logs = named["logs"] if "logs" in named else arguments[-1] if arguments else None
+            self._after(hook, logs if isinstance(logs, Mapping) else None)
+
+    call.__name__ = name
+    call.__qualname__ = f"{_KerasCallback.__qualname__}.{name}"
+    call.__doc__ = f"Keras' hook; reports where ``{hook}`` was asked for."
+    call._is_default = True  # type: ignore[attr-defined]  # as Keras marks what nobody has overridden
+    return call
+
+
+for _hook in _HOOKS:
+    setattr(_KerasCallback, f"on_{_hook}", _method(_hook))
 
 
 _with_base: dict[type, type] = {}
@@ -68,7 +91,8 @@ class ReportCheckpointCallback(_KerasCallback):
 
     `metrics`: None for all that Keras logs, names, or a dict from the name in the report to Keras' name.
     `checkpoint_on`, `report_metrics_on`: a hook of Keras without its ``on_``, or a list; an empty list is never.
-    `frequency`: every so many calls of a hook. Pass it to ``model.fit`` on every rank.
+    `frequency`: every so many calls of the hooks that come most often, batches or else epochs; of others every call
+    counts. Pass it to ``model.fit`` on every rank.
     """
 
     def __init__(
@@ -84,14 +108,15 @@ class ReportCheckpointCallback(_KerasCallback):
         self._metrics = _names(metrics)
         if not isinstance(frequency, int) or frequency < 1:
             raise ConfigError(f"[ReportCheckpointCallback] frequency is {frequency!r}; it must be an int of at least 1")
-        self._frequency = frequency
         hooks = tuple(dict.fromkeys((*self._checkpoint_on, *self._report_on)))
+        most_often = max(map(_how_often, hooks), default=0)
+        self._frequency = {hook: frequency if _how_often(hook) == most_often else 1 for hook in hooks}
         self._calls = dict.fromkeys(hooks, 0)
         self._call_on(hooks)
 
     def _after(self, hook: str, logs: Mapping[str, Any] | None = None) -> None:
         self._calls[hook] += 1
-        if self._calls[hook] % self._frequency:
+        if self._calls[hook] % self._frequency[hook]:
             return
         # Every rank takes the checkpoint, as reading weights may need all; rank 0's is written.
         checkpoint = TensorflowCheckpoint.from_model(self.model) if hook in self._checkpoint_on else None
@@ -138,6 +163,11 @@ def _hooks(name: str, given: str | list[str]) -> tuple[str, ...]:
     if wrong:
         raise ConfigError(f"[keras] {name} has {wrong[0]!r}; it must be one or more of {', '.join(_HOOKS)}")
     return hooks
+
+
+def _how_often(hook: str) -> int:
+    """2 for those of batches, 1 for those of epochs, 0 for those of a whole ``fit()``."""
+    return 2 if "_batch_" in hook else 1 if hook.startswith("epoch") else 0
 
 
 def _names(metrics: str | list[str] | dict[str, str] | None) -> dict[str, str] | None:

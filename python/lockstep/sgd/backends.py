@@ -16,13 +16,9 @@ reach the workers through the group::
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
-from lockstep.backend import BackendConfig
+from lockstep.backend import Backend, BackendConfig
 from lockstep.errors import ConfigError
-
-if TYPE_CHECKING:
-    from lockstep.sgd.worker_group import WorkerGroup
 
 __all__ = ["Backend", "BackendConfig", "BackendInterface", "backend_config_of"]
 
@@ -31,19 +27,6 @@ _BY_NAME = {
     "tensorflow": ("lockstep.tensorflow", "TensorflowConfig"),
     "horovod": ("lockstep.horovod", "HorovodConfig"),
 }
-
-
-class Backend:
-    """Override what you need: every body is empty."""
-
-    def on_start(self, worker_group: WorkerGroup, backend_config: BackendConfig) -> None:
-        """The workers are there, for the first time or after a failure."""
-
-    def on_training_start(self, worker_group: WorkerGroup, backend_config: BackendConfig) -> None:
-        """A training function is about to run."""
-
-    def on_shutdown(self, worker_group: WorkerGroup, backend_config: BackendConfig) -> None:
-        """The workers are about to end; after a failure they have ended already."""
 
 
 BackendInterface = Backend

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
-from importlib.machinery import PathFinder
+import sys
+import tempfile
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from lockstep._framework_packages import is_installed
 from lockstep.errors import ConfigError
 
+QUIET = "3"
+"""``TF_CPP_MIN_LOG_LEVEL`` where nobody asked for log lines."""
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-rocm", "tensorflow-macos", "tf-nightly")
 _NEEDED_SINCE = (2, 16)
 """The first TensorFlow whose own Keras is the third, which cannot train on many workers."""
@@ -22,13 +28,13 @@ def legacy_keras() -> bool:
 
 def check_installed() -> None:
     """Raises ConfigError, that says what to install, when workers would miss something. Imports nothing of it."""
-    if not _is_there("tensorflow"):
+    if not is_installed("tensorflow"):
         raise ConfigError(
             "[TensorflowTrainer] TensorFlow is not installed; pip install tensorflow-cpu==2.21.0, "
             "then pip install --no-deps tf-keras==2.21.0"
         )
     have = _version()
-    if legacy_keras() and have >= _NEEDED_SINCE and not _is_there("tf_keras"):
+    if legacy_keras() and have >= _NEEDED_SINCE and not is_installed("tf_keras"):
         release = ".".join(map(str, have))
         raise ConfigError(
             f"[TensorflowTrainer] tf_keras is not installed, and the Keras 3 of TensorFlow {release} cannot train on "
@@ -45,9 +51,30 @@ def keras() -> Any:
     return importlib.import_module("tensorflow").keras
 
 
-def _is_there(module: str) -> bool:
-    found = PathFinder.find_spec(module)
-    return found is not None and found.origin is not None  # else it is some folder of that name
+@contextlib.contextmanager
+def silent_import() -> Iterator[None]:
+    """Keeps what the libraries write while they are loaded, before they know of log levels, from standard error.
+
+    It is shown when the import fails, and where log lines were asked for.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != QUIET:
+        yield
+        return
+    sys.stderr.flush()
+    error = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            sys.stderr.flush()
+            file.seek(0)
+            os.write(error, file.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(error, 2)
+            os.close(error)
 
 
 def _version() -> tuple[int, int]:

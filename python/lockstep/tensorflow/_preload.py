@@ -3,10 +3,13 @@
 No operation may run here: it would start threads, which do not survive a fork.
 """
 
-import tensorflow as tf
+from lockstep.tensorflow import _framework
 
-import lockstep.integrations.keras
-import lockstep.tensorflow
+with _framework.silent_import():
+    import tensorflow as tf
 
-tf.keras.layers  # noqa: B018  # Keras is loaded when it is first looked at
-lockstep.integrations.keras.ReportCheckpointCallback  # noqa: B018
+    import lockstep.integrations.keras
+    import lockstep.tensorflow
+
+    tf.keras.layers  # noqa: B018  # Keras is loaded when it is first looked at
+    lockstep.integrations.keras.ReportCheckpointCallback  # noqa: B018

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,11 +47,12 @@ class TensorflowCheckpoint(Checkpoint):
         if not hasattr(model, "get_weights"):
             raise ConfigError(f"[TensorflowCheckpoint] from_model got a {type(model).__name__}; give it a Keras model")
         data: dict[str, Any] = {MODEL: model.get_weights()}
-        state = _optimizer_variables(model)
+        state = _optimizer_variables(getattr(model, "optimizer", None))
         if state:
             data[OPTIMIZER] = [variable.numpy() for variable in state]
         if type(model).__module__.split(".")[0] in ("keras", "tf_keras"):  # made of layers, no class of the user's
-            data[ARCHITECTURE] = model.to_json()
+            with contextlib.suppress(NotImplementedError, TypeError, ValueError):  # some layer cannot be described
+                data[ARCHITECTURE] = model.to_json()
         return cls.from_dict(data)
 
     @classmethod
@@ -68,8 +70,9 @@ class TensorflowCheckpoint(Checkpoint):
         """The Keras model that was saved.
 
         `model` may be one, which gets the weights (and, compiled, the state of the optimizer), or a class or function
-        that makes one. Without it the layers are made as they were saved, not compiled. A directory (SavedModel,
-        ``.keras`` or ``.h5`` file) is loaded as it is.
+        that makes one; where its layers do not know their inputs yet, these are as they were saved. Without it the
+        layers are made as they were saved, not compiled. A directory (SavedModel, ``.keras`` or ``.h5`` file) is loaded
+        as it is.
         """
         if self._data is None and "data.json" not in self._as_handle().files():
             return self._load()
@@ -88,6 +91,7 @@ class TensorflowCheckpoint(Checkpoint):
                     "give it a Keras model, or a class or function that makes one"
                 )
             target = target()
+        _build(target, data)
         try:
             target.set_weights(data[MODEL])
         except ValueError as error:
@@ -126,21 +130,36 @@ class TensorflowCheckpoint(Checkpoint):
             return _framework.keras().models.load_model(path)
 
 
-def _optimizer_variables(model: Any) -> list[Any]:
-    """The state of a model's optimizer; nothing before it was built, or where Keras keeps it otherwise."""
-    optimizer = getattr(model, "optimizer", None)
+def _build(model: Any, data: dict[Any, Any]) -> None:
+    """Makes the weights of a model that has none yet, as nobody has told it what goes in."""
+    if getattr(model, "built", True) or not data[MODEL] or ARCHITECTURE not in data:
+        return
+    layers = json.loads(data[ARCHITECTURE])["config"].get("layers") or [{}]
+    first = layers[0].get("config", {})
+    shape = first.get("batch_input_shape") or first.get("batch_shape")  # of an InputLayer
+    if shape is not None:
+        model.build(tuple(shape))
+
+
+def _optimizer_variables(optimizer: Any) -> list[Any]:
+    """The state of a model's optimizer; nothing before it was built."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
     found = getattr(optimizer, "variables", ())
     variables = list(found() if callable(found) else found)
-    return variables if getattr(optimizer, "built", False) or getattr(optimizer, "_built", False) else []
+    is_older = hasattr(inner, "_create_all_weights")  # tf.keras.optimizers.legacy: it has no word for it
+    if not any(is_older or getattr(each, name, False) for each in (optimizer, inner) for name in ("built", "_built")):
+        return []
+    scale = getattr(optimizer, "_loss_scale", None)  # of a LossScaleOptimizer that adapts it
+    return [*variables, *(getattr(scale, name) for name in ("current_loss_scale", "counter") if hasattr(scale, name))]
 
 
 def _restore_optimizer(model: Any, state: list[Any] | None) -> None:
     optimizer = getattr(model, "optimizer", None)
-    build: Callable[..., Any] | None = getattr(optimizer, "build", None)
+    build = getattr(optimizer, "build", None) or getattr(optimizer, "_create_all_weights", None)
     if not state or build is None:
         return
     build(model.trainable_variables)
-    variables = _optimizer_variables(model)
+    variables = _optimizer_variables(optimizer)
     if [variable.shape for variable in variables] != [value.shape for value in state]:
         return  # another kind of optimizer: it begins anew
     for variable, value in zip(variables, state, strict=True):

@@ -16,7 +16,6 @@ from lockstep.tensorflow.checkpoint import TensorflowCheckpoint
 
 LOOPBACK = "127.0.0.1"
 FOR_EVER = 10 * 365 * 86400.0
-QUIET = "3"
 _LOST_PEER = frozenset(
     {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "FailedPreconditionError"}
 )
@@ -36,7 +35,7 @@ class TensorflowConfig(BackendConfig):
 
     def environment(self) -> dict[str, str]:
         """Keras 2 (the third cannot train on many workers), and no log lines."""
-        return {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": QUIET}
+        return {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": _framework.QUIET}
 
     def validate(self) -> None:
         _framework.check_installed()
@@ -44,7 +43,7 @@ class TensorflowConfig(BackendConfig):
     def on_worker_start(self) -> None:
         worker = session._get("TensorflowConfig.on_worker_start")
         worker.checkpoint_type = TensorflowCheckpoint
-        if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == QUIET:
+        if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == _framework.QUIET:
             logging.getLogger("tensorflow").setLevel(logging.ERROR)
         ports = session.broadcast_from_rank_zero(_hold_ports(worker.world_size) if worker.rank == 0 else [])
         os.environ["TF_CONFIG"] = json.dumps(

@@ -28,11 +28,11 @@ class TensorflowTrainer(FrameworkTrainer):
             import tensorflow as tf
 
             with tf.distribute.MultiWorkerMirroredStrategy().scope():
-                model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-                checkpoint = session.get_checkpoint()
-                if checkpoint:
-                    checkpoint.get_model(model)
+                model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(4,))])
                 model.compile(optimizer="adam", loss="mse")
+                checkpoint = session.get_checkpoint()
+                if checkpoint:  # after a failure
+                    checkpoint.get_model(model)
             model.fit(x, y, batch_size=32 * session.get_world_size(), callbacks=[ReportCheckpointCallback()])
 
         TensorflowTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()

@@ -57,7 +57,10 @@ TRAINING = {
 
 FRAMEWORKS = {
     "ray.train.tensorflow": "TensorflowCheckpoint TensorflowConfig TensorflowTrainer prepare_dataset_shard",
+    "ray.train.tensorflow.config": "TensorflowConfig",
+    "ray.train.tensorflow.tensorflow_checkpoint": "TensorflowCheckpoint",
     "ray.train.tensorflow.tensorflow_trainer": "TensorflowTrainer",
+    "ray.train.horovod.config": "HorovodConfig",
     "ray.train.horovod": "HorovodConfig HorovodTrainer",
     "ray.train.horovod.horovod_trainer": "HorovodTrainer",
     "ray.air.callbacks.keras": "Callback",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,68 @@ def test_pretended_hosts(horovod_trainer: Callable[..., HorovodTrainer], tmp_pat
 def test_a_death_too_many_fails_the_run(horovod_trainer: Callable[..., HorovodTrainer], tmp_path: Path) -> None:
     with pytest.raises(TrainingFailedError, match="rank 1"):
         fit_elastic(horovod_trainer, 2, [(5, 1), (10, 1)], tmp_path / "marks", max_failures=1)
+
+
+def die_while_the_others_connect(config: dict[str, Any]) -> None:
+    """Rank 1 dies; the one that replaces it dies when all are told to connect to it."""
+    import http.client
+
+    import horovod.torch as hvd
+
+    deaths, me = Path(config["deaths"]), session.get_world_rank()
+
+    def die() -> None:
+        with deaths.open("a") as file:
+            file.write(f"{time.time()}\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if me == 1 and deaths.exists() and len(deaths.read_text().split()) == 1:
+        place = [os.environ[f"HOROVOD_GLOO_RENDEZVOUS_{name}"] for name in ("ADDR", "PORT")]
+        connection = http.client.HTTPConnection(place[0], int(place[1]))
+        connection.request("PUT", f"/global/rank_{os.environ['HOROVOD_RANK']}", b"")
+        connection.getresponse().read()
+        die()
+    hvd.init()
+    checkpoint = session.get_checkpoint()
+
+    @hvd.elastic.run
+    def loop(state: Any) -> None:
+        while state.step < 12:
+            if state.step == 6 and me == 1 and not deaths.exists():
+                die()
+            state.step += 1
+            hvd.allreduce(torch.ones(1))
+            session.report(
+                {"step": state.step, "attempt": session.get_attempt(), "time": time.time()},
+                checkpoint=Checkpoint.from_dict({"step": state.step}),
+            )
+            assert session.get_checkpoint() is not None
+            state.commit()
+
+    loop(hvd.elastic.TorchState(step=0 if checkpoint is None else checkpoint.to_dict()["step"]))
+
+
+def test_a_death_while_the_others_connect_starts_all_again_at_once(
+    horovod_trainer: Callable[..., HorovodTrainer], tmp_path: Path
+) -> None:
+    config = {"deaths": str(tmp_path / "deaths")}
+    trainer = horovod_trainer(die_while_the_others_connect, 3, config, max_failures=2, elastic=True)
+    result = trainer.fit()
+    assert (result.metrics["step"], result.metrics["attempt"]) == (12, 1)
+    assert [(failure.rank, failure.attempt) for failure in result.failures] == [(1, 0), (1, 0)]
+    assert "cannot be replaced alone" in result.failures[1].message
+    second_death = float((tmp_path / "deaths").read_text().split()[1])
+    rows = [json.loads(line) for line in (result.path / "result.json").read_text().splitlines()]
+    back = next(row for row in rows if row["attempt"] == 1)
+    assert back["step"] >= 6, "from the checkpoint"
+    assert back["time"] - second_death < 8, "nobody waits for Gloo's timeout of 10 s"
+
+
+def test_a_death_without_an_heir_is_one_failure(horovod_trainer: Callable[..., HorovodTrainer], tmp_path: Path) -> None:
+    result, rows = fit_elastic(horovod_trainer, 2, [(10, 0)], tmp_path / "marks", hosts=["one", "two"])
+    assert (result.state, result.metrics["step"]) == ("finished", 30)
+    assert [(failure.rank, failure.attempt) for failure in result.failures] == [(0, 0)]
+    assert rows.failed == 1
 
 
 def die_together(config: dict[str, Any]) -> None:

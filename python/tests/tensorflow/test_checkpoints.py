@@ -100,6 +100,70 @@ def test_the_optimizer_comes_back_too() -> None:
     assert_same(model, other)
 
 
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        lambda: keras.optimizers.legacy.Adam(),
+        lambda: keras.optimizers.legacy.SGD(momentum=0.9),
+        lambda: keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam()),
+        lambda: keras.mixed_precision.LossScaleOptimizer(keras.optimizers.legacy.Adam()),
+    ],
+    ids=["legacy.Adam", "legacy.SGD", "LossScaleOptimizer", "LossScaleOptimizer of legacy.Adam"],
+)
+def test_optimizers_of_other_kinds_come_back_too(make_optimizer: Callable[[], Any], tmp_path: Path) -> None:
+    model, other = make_model(), make_model()
+    for each in (model, other):
+        each.compile(optimizer=make_optimizer(), loss="mse")
+    x, y = np.ones((8, 2)), np.ones((8, 1))
+    model.fit(x, y, batch_size=4, verbose=0)
+    checkpoint = TensorflowCheckpoint.from_directory(
+        TensorflowCheckpoint.from_model(model).to_directory(tmp_path / "c")
+    )
+    checkpoint.get_model(other)
+    assert int(other.optimizer.iterations.numpy()) == 2
+    if hasattr(model.optimizer, "dynamic_counter"):
+        assert int(other.optimizer.dynamic_counter.numpy()) == 2
+    assert model.fit(x, 0 * y, verbose=0).history == other.fit(x, 0 * y, verbose=0).history
+    assert_same(model, other)
+
+
+def test_layers_that_cannot_be_described_are_left_out() -> None:
+    class Scale(keras.layers.Layer):  # type: ignore[misc, name-defined]
+        def __init__(self, factors: Any) -> None:
+            super().__init__()
+            self.factors = factors
+
+        def call(self, inputs: Any) -> Any:
+            return self.factors * inputs
+
+    def make() -> Any:
+        inputs = keras.Input((2,))
+        return keras.Model(inputs, Scale(np.ones(1, "float32"))(keras.layers.Dense(1)(inputs)))
+
+    model = make()
+    checkpoint = TensorflowCheckpoint.from_model(model)
+    assert_same(checkpoint.get_model(make), model)
+    with pytest.raises(ConfigError, match=r"weights and no layers; call get_model\(model\)"):
+        checkpoint.get_model()
+
+
+def test_a_model_that_does_not_know_its_inputs_yet() -> None:
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+    model.fit(np.ones((8, 2)), np.ones((8, 1)), verbose=0)
+    checkpoint = TensorflowCheckpoint.from_model(model)
+    other = keras.Sequential([keras.layers.Dense(1)])
+    assert_same(checkpoint.get_model(other), model)
+    compiled = keras.Sequential([keras.layers.Dense(1)])
+    compiled.compile(optimizer="adam", loss="mse")
+    assert int(checkpoint.get_model(compiled).optimizer.iterations.numpy()) == 1
+
+
+def test_results_that_are_read_again(tf_fit: Callable[..., Result]) -> None:
+    result = tf_fit(lambda: session.report({}, checkpoint=Checkpoint.from_dict({"epoch": 1})), 1)
+    assert isinstance(Result.from_path(result.path).checkpoint, TensorflowCheckpoint)
+
+
 def test_another_optimizer_begins_anew() -> None:
     model, other = trained(), make_model()
     other.compile(optimizer="sgd", loss="mse")

@@ -65,6 +65,9 @@ def test_a_metric_that_is_not_logged_is_told() -> None:
         ({"checkpoint_on": "train_batch_end", "report_metrics_on": "train_batch_end"}, [True] * 4),
         ({"checkpoint_on": "train_batch_end", "report_metrics_on": "train_batch_end", "frequency": 3}, [True]),
         ({"frequency": 2}, [True]),
+        ({"report_metrics_on": "train_batch_end", "frequency": 2}, [False, True, False, True]),
+        ({"report_metrics_on": "train_batch_end", "frequency": 3}, [True, False, True]),
+        ({"checkpoint_on": "train_end", "frequency": 2}, [False, True]),
     ],
 )
 def test_hooks(reports: Reports, options: dict[str, Any], kept: list[bool]) -> None:
@@ -85,6 +88,37 @@ def test_it_is_a_callback_of_keras_and_can_be_a_base() -> None:
     assert isinstance(callback, keras.callbacks.Callback)
     assert isinstance(callback, Mine) and isinstance(callback, ReportCheckpointCallback)
     assert type(callback).__name__ == "Mine"
+
+
+@pytest.mark.parametrize("base", [ReportCheckpointCallback, Callback])
+def test_subclasses_override_hooks(reports: Reports, base: Any) -> None:
+    heard: list[Any] = []
+
+    class Mine(base):  # type: ignore[misc]
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            super().on_epoch_begin(epoch, logs)
+            heard.append(("begin", epoch, len(reports)))
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            super().on_epoch_end(epoch, {**logs, "epoch": epoch})
+            heard.append(("end", epoch, len(reports)))
+
+        def on_batch_end(self, batch: int, logs: Any = None) -> None:
+            heard.append(batch)
+
+    fit(Mine())
+    assert heard == [("begin", 0, 0), 0, 1, ("end", 0, 1), ("begin", 1, 1), 0, 1, ("end", 1, 2)]
+    assert [metrics["epoch"] for metrics, _ in reports] == [0, 1]
+    assert all(checkpoint is not None for _, checkpoint in reports)
+
+
+def test_a_subclass_may_do_without_reports(reports: Reports) -> None:
+    class Silent(ReportCheckpointCallback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            pass
+
+    fit(Silent())
+    assert reports == []
 
 
 def test_wrong_arguments_are_told() -> None:

@@ -106,6 +106,34 @@ def test_nothing_of_tensorflow_is_printed(tf_fit: Fit) -> None:
     assert [(path / "logs" / f"rank_{rank}.log").read_text() for rank in (0, 1)] == ["mine\n", "mine\n"]
 
 
+def test_nor_by_the_process_that_workers_are_forked_from(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from lockstep import RunConfig, session\n"
+        "from lockstep.tensorflow import TensorflowTrainer\n"
+        "TensorflowTrainer(lambda: session.report({}), run_config=RunConfig(verbose=0, storage_path='runs')).fit()\n"
+    )
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    for level, is_quiet in ((None, True), ("0", False)):
+        environment = plain if level is None else {**plain, "TF_CPP_MIN_LOG_LEVEL": level}
+        done = subprocess.run(
+            [sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110
+        )
+        assert done.returncode == 0, done.stderr
+        assert (done.stderr == "") == is_quiet, done.stderr
+
+
+def test_an_import_that_fails_shows_what_was_printed(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", _framework.QUIET)
+    with pytest.raises(ImportError), _framework.silent_import():
+        os.write(2, b"because\n")
+        raise ImportError
+    assert capfd.readouterr().err == "because\n"
+    with _framework.silent_import():
+        os.write(2, b"noise\n")
+    assert capfd.readouterr().err == ""
+
+
 def test_its_log_is_there_for_who_asks(tf_fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     path = tf_fit(lambda: trained("experimental.MultiWorkerMirroredStrategy")).path
@@ -119,13 +147,13 @@ def test_the_trainer_imports_no_tensorflow() -> None:
 
 
 def test_missing_packages_are_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = _framework._is_there
-    monkeypatch.setattr(_framework, "_is_there", lambda module: module != "tf_keras" and there(module))
+    there = _framework.is_installed
+    monkeypatch.setattr(_framework, "is_installed", lambda module: module != "tf_keras" and there(module))
     with pytest.raises(ConfigError, match=r"tf_keras is not installed.*pip install --no-deps tf-keras~=2\.\d+\.0"):
         TensorflowTrainer(lambda: None)
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
     TensorflowTrainer(lambda: None)
-    monkeypatch.setattr(_framework, "_is_there", lambda module: False)
+    monkeypatch.setattr(_framework, "is_installed", lambda module: False)
     with pytest.raises(ConfigError, match=r"TensorFlow is not installed; pip install tensorflow"):
         TensorflowTrainer(lambda: None)
 
@@ -133,7 +161,8 @@ def test_missing_packages_are_told_before_anything_starts(monkeypatch: pytest.Mo
 def test_a_folder_of_that_name_is_no_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tensorflow").mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert not _framework._is_there("tensorflow")
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    assert not _framework.is_installed("tensorflow")
 
 
 def test_wrong_arguments_are_told() -> None:
