@@ -90,6 +90,8 @@ if(NOT TARGET Lockstep::torch)
       target_link_libraries(lockstep_torch PRIVATE Lockstep::lockstep_collective)
     endif()
     add_library(Lockstep::torch ALIAS lockstep_torch)
+  elseif(NOT ${CMAKE_FIND_PACKAGE_NAME}_FIND_QUIETLY AND NOT ${CMAKE_FIND_PACKAGE_NAME}_FIND_REQUIRED_torch)
+    message(STATUS "Lockstep: Lockstep::torch is left out: ${lockstep_libtorch_problem}")
   endif()
 endif()
 

@@ -5,15 +5,18 @@
 #
 # Sets <variable> to the folder that holds LibTorch's include/ and lib/, or to something false. In this order:
 # - LOCKSTEP_LIBTORCH, such a folder
-# - Torch_DIR or CMAKE_PREFIX_PATH, as for find_package(Torch): an unpacked LibTorch archive
+# - Torch_DIR, Torch_ROOT or CMAKE_PREFIX_PATH, as for find_package(Torch), then the environment's variables of these
+#   names: an unpacked LibTorch archive, or its folder share/cmake or share/cmake/Torch
 # - the torch package of Python_EXECUTABLE (when a wheel is built in isolation, of the environment around it)
 # - the torch package beside an installed Lockstep, and that of the python3 in the PATH
 #
 # <variable>_VERSION is its version, as in 2.13.0.
 function(lockstep_find_libtorch variable)
   set(candidates "${LOCKSTEP_LIBTORCH}")
-  foreach(place IN ITEMS "${Torch_DIR}/../../.." ${CMAKE_PREFIX_PATH})
-    list(APPEND candidates "${place}" "${place}/../..") # torch.utils.cmake_prefix_path is <torch>/share/cmake
+  file(TO_CMAKE_PATH "$ENV{CMAKE_PREFIX_PATH}" prefixes)
+  foreach(place IN ITEMS "${Torch_DIR}" "${Torch_ROOT}" ${CMAKE_PREFIX_PATH} "$ENV{Torch_DIR}" "$ENV{Torch_ROOT}" ${prefixes})
+    string(REGEX REPLACE "/share/cmake(/Torch)?/*$" "" place "${place}") # torch.utils.cmake_prefix_path has the first
+    list(APPEND candidates "${place}")
   endforeach()
   if(Python_EXECUTABLE)
     lockstep_torch_of("${Python_EXECUTABLE}" in_python)

@@ -32,7 +32,9 @@ def train_func():
     inputs, labels = test_set.tensors
     before = (model(inputs).argmax(1) == labels).float().mean().item()
     model = prepare_model(model)
-    for images, digit in prepare_data_loader(DataLoader(train_set, batch_size=16, shuffle=True)):
+    loader = prepare_data_loader(DataLoader(train_set, batch_size=16, shuffle=True))
+    loader.set_epoch(saved["epoch"] + 1)
+    for images, digit in loader:
         optimizer.zero_grad()
         cross_entropy(model(images), digit).backward()
         optimizer.step()

@@ -60,6 +60,7 @@ def train_func(config):
     test_loader = prepare_data_loader(DataLoader(test_set, batch_size=119))
 
     for epoch in range(start, config["num_epochs"]):
+        train_loader.set_epoch(epoch)
         model.train()
         total = 0.0
         for inputs, labels in train_loader:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -70,15 +71,20 @@ struct Failure {
   std::vector<unsigned char> pickled;  ///< the exception itself, pickled; opaque to all but the user's own process
 };
 
-/// The run failed for good: the first failing rank first.
+struct Result;
+
+/// The run failed for good.
 class TrainingError : public Error {
  public:
-  TrainingError(const std::string& message, std::vector<Failure> failures)
-      : Error(message), failures_(std::move(failures)) {}
-  const std::vector<Failure>& failures() const { return failures_; }
+  TrainingError(const std::string& message, std::shared_ptr<const Result> result)
+      : Error(message), result_(std::move(result)) {}
+  /// What the run came to until then, with its last checkpoint and metrics.
+  const Result& result() const { return *result_; }
+  /// Those of the result: the first failing rank first.
+  const std::vector<Failure>& failures() const;
 
  private:
-  std::vector<Failure> failures_;
+  std::shared_ptr<const Result> result_;
 };
 
 }  // namespace lockstep

@@ -47,7 +47,10 @@ class DataParallelTrainer {
 };
 
 namespace detail {
+/// Two functions may have one name: static ones of two files, or those of two namespaces.
 bool register_function(const char* name, TrainFunction function);
+/// The session of this process if it is a worker, whatever its trainer; else nullptr.
+Session* running_session();
 bool set_default_agent(const char* path);
 }  // namespace detail
 

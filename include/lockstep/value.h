@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -14,3 +15,8 @@ using Value = nlohmann::ordered_json;
 using Bytes = std::vector<std::uint8_t>;
 
 }  // namespace lockstep
+
+/// Reading a key that a dict does not have, as in `session.config()["epochs"]`, throws ConfigError that names the key
+/// and those there are. Only writing, to a dict that is not const, adds one.
+template <>
+const lockstep::Value& lockstep::Value::operator[](const std::string& key) const;

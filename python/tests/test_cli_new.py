@@ -324,13 +324,20 @@ def test_libtorch_by_path(project: Path, tmp_path: Path) -> None:
     archive.mkdir()
     for part in ("include", "lib", "share"):
         (archive / part).symlink_to(torch_folder() / part)
-    places = {
+    torch_dir = f"{archive}/share/cmake/Torch"
+    places: dict[str, str | dict[str, str]] = {
         "prefix": f"-DCMAKE_PREFIX_PATH={archive}",
-        "torch_dir": f"-DTorch_DIR={archive}/share/cmake/Torch",
+        "deep_prefix": f"-DCMAKE_PREFIX_PATH=/nowhere;{torch_dir}",
+        "torch_dir": f"-DTorch_DIR={torch_dir}",
+        "torch_root": f"-DTorch_ROOT={archive}",
         "own": f"-DLOCKSTEP_LIBTORCH={archive}",
+        "prefix_variable": {"CMAKE_PREFIX_PATH": f"/nowhere:{archive}"},
+        "torch_dir_variable": {"Torch_DIR": torch_dir},
+        "torch_root_variable": {"Torch_ROOT": str(archive)},
     }
-    for name, option in places.items():
-        done = configure(project, tmp_path / name, option)
+    for name, given in places.items():
+        options, variables = ([given], {}) if isinstance(given, str) else ([], given)
+        done = configure(project, tmp_path / name, *options, **variables)
         assert done.returncode == 0, done.stderr
         assert f"LibTorch in {archive}\n" in done.stdout
         rules = "".join(path.read_text() for path in (tmp_path / name / "CMakeFiles").glob("*/flags.make"))
@@ -351,6 +358,21 @@ def test_libtorch_of_an_interpreter(project: Path, tmp_path: Path) -> None:
     done = configure(project, tmp_path / "c", *options, f"-DPython_EXECUTABLE={tmp_path}/empty/python3", PATH=path)
     assert done.returncode == 1
     assert "LibTorch was not found" in " ".join(done.stderr.split())
+
+
+def test_without_libtorch_a_project_hears_why_it_has_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "python3").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python3").chmod(0o755)
+    options = [
+        f"-DLockstep_DIR={run([executable(), '--cmake-dir'], tmp_path).stdout.strip()}",
+        f"-DPython_EXECUTABLE={tmp_path}/python3",
+    ]
+    for arguments, said in {"Lockstep REQUIRED": True, "Lockstep QUIET": False}.items():
+        text = f"cmake_minimum_required(VERSION 3.22)\nproject(core LANGUAGES CXX)\nfind_package({arguments})\n"
+        (tmp_path / "CMakeLists.txt").write_text(text)
+        done = configure(tmp_path, tmp_path / "build", *options)
+        assert done.returncode == 0, done.stderr
+        assert ("Lockstep::torch is left out: LibTorch was not found" in done.stdout) is said
 
 
 def test_an_environment_in_the_project_is_found(project: Path, tmp_path: Path) -> None:

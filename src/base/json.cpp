@@ -5,6 +5,8 @@
 #include <limits>
 #include <lockstep/error.h>
 
+#include "base/text.h"
+
 namespace lockstep {
 namespace {
 
@@ -189,3 +191,15 @@ const Value* find_path(const Value& object, const std::string& key) {
 }
 
 }  // namespace lockstep
+
+template <>
+const lockstep::Value& lockstep::Value::operator[](const std::string& key) const {
+  if (const auto found = find(key); found != end()) return *found;
+  std::vector<std::string> keys;
+  if (is_object())
+    for (const auto& item : items()) keys.push_back(lockstep::in_quotes(item.key()));
+  throw lockstep::ConfigError("[value] there is no key " + lockstep::in_quotes(key) + "; " +
+                              (!is_object()   ? std::string("this is no dict but ") + type_name()
+                               : keys.empty() ? "the dict is empty"
+                                              : "there are " + lockstep::joined(keys, ", ")));
+}

@@ -201,6 +201,10 @@ void by_kind(const optim::Optimizer& optimizer, Use use) {
     return use.template operator()<optim::RMSpropOptions, optim::RMSpropParamState>("RMSprop");
   if (dynamic_cast<const optim::Adagrad*>(&optimizer) != nullptr)
     return use.template operator()<optim::AdagradOptions, optim::AdagradParamState>("Adagrad");
+  if (dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr)
+    refuse(
+        "the history of torch::optim::LBFGS cannot be stored; use checkpoint(module) and load(checkpoint, module) "
+        "without the optimizer, which then begins anew");
   refuse("this optimizer is none of SGD, Adam, AdamW, RMSprop and Adagrad; save its state yourself");
 }
 
@@ -386,12 +390,12 @@ std::function<void()> prepared_optimizer(const Value& saved, const TensorReader&
 }
 
 /// The values for a module's tensors, all checked.
-std::vector<std::pair<Tensor, Tensor>> prepared_module(const Value& saved, const TensorReader& tensors,
-                                                       const ::torch::nn::Module& module) {
+std::vector<std::pair<Tensor, Tensor>> prepared_module(const Value& saved, const std::string& key,
+                                                       const TensorReader& tensors, const ::torch::nn::Module& module) {
   if (!saved.is_object())
-    refuse("\"model\" is no dict of tensors; save model.state_dict(), or lockstep::torch::checkpoint(model)");
+    refuse("\"" + key + "\" is no dict of tensors; save model.state_dict(), or lockstep::torch::checkpoint(model)");
   if (saved.contains("$object") || saved.contains("$tensor"))
-    refuse("\"model\" is a pickled object of Python's, which C++ does not read; save model.state_dict()");
+    refuse("\"" + key + "\" is a pickled object of Python's, which C++ does not read; save model.state_dict()");
   const auto own = state_of(module);
   const auto prefixed = [](const auto& names) {
     return !names.empty() &&
@@ -411,7 +415,7 @@ std::vector<std::pair<Tensor, Tensor>> prepared_module(const Value& saved, const
       continue;
     }
     const Value& entry = saved[prefix + name];
-    if (!TensorReader::is_tensor(entry)) refuse("\"model\" has no tensor under " + prefix + name);
+    if (!TensorReader::is_tensor(entry)) refuse("\"" + key + "\" has no tensor under " + prefix + name);
     Tensor value = tensors.read(entry);
     if (value.sizes() != tensor.sizes())
       refuse(name + " has the shape " + c10::str(value.sizes()) + " in the checkpoint, but " +
@@ -423,23 +427,36 @@ std::vector<std::pair<Tensor, Tensor>> prepared_module(const Value& saved, const
   return values;
 }
 
-Value load_all(const Checkpoint& checkpoint, ::torch::nn::Module& module, optim::Optimizer* optimizer) {
+/// The first of `usual` that the dict has, or the one that was asked for; "" when there is none.
+std::string key_in(const Value& data, const std::optional<std::string>& wanted, const std::vector<std::string>& usual) {
+  for (const auto& key : wanted ? std::vector{*wanted} : usual)
+    if (data.contains(key)) return key;
+  return "";
+}
+
+Value load_all(const Checkpoint& checkpoint, ::torch::nn::Module& module, optim::Optimizer* optimizer,
+               const CheckpointKeys& keys) {
   Value data = checkpoint.to_dict();
-  const auto check_there = [&](const char* key) {
-    if (!data.contains(key))
-      refuse(std::string("it has no \"") + key + "\"; report lockstep::torch::checkpoint(module, optimizer)");
+  const std::string model_key = key_in(data, keys.model, {kModel, "model_state_dict", "state_dict"});
+  const std::string optimizer_key = key_in(data, keys.optimizer, {kOptimizer, "optimizer_state_dict"});
+  const auto check_there = [&](const std::string& found, const std::string& wanted) {
+    std::vector<std::string> there;
+    for (const auto& item : data.items()) there.push_back(item.key());
+    if (found.empty())
+      refuse("it has no \"" + wanted + "\" but " + (there.empty() ? "nothing" : listed(there)) +
+             "; report lockstep::torch::checkpoint(module, optimizer), or name its key in CheckpointKeys");
   };
-  check_there(kModel);
-  if (optimizer != nullptr) check_there(kOptimizer);
+  check_there(model_key, keys.model.value_or(kModel));
+  if (optimizer != nullptr) check_there(optimizer_key, keys.optimizer.value_or(kOptimizer));
   const TensorReader tensors(checkpoint);
-  const auto values = prepared_module(data[kModel], tensors, module);
+  const auto values = prepared_module(data[model_key], model_key, tensors, module);
   const std::function<void()> change =
-      optimizer != nullptr ? prepared_optimizer(data[kOptimizer], tensors, module, *optimizer) : [] {};
+      optimizer != nullptr ? prepared_optimizer(data[optimizer_key], tensors, module, *optimizer) : [] {};
   const ::torch::NoGradGuard no_grad;
   for (const auto& [target, value] : values) target.copy_(value);
   change();
-  data.erase(kModel);
-  data.erase(kOptimizer);
+  data.erase(model_key);
+  data.erase(optimizer_key);
   return data;
 }
 
@@ -467,10 +484,19 @@ Checkpoint checkpoint(const ::torch::nn::Module& module, const Value& extra) {
   return save_all(module, nullptr, extra);
 }
 
-Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, optim::Optimizer& optimizer) {
-  return load_all(checkpoint, module, &optimizer);
+Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, optim::Optimizer& optimizer,
+           const CheckpointKeys& keys) {
+  return load_all(checkpoint, module, &optimizer, keys);
 }
 
-Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module) { return load_all(checkpoint, module, nullptr); }
+Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, const CheckpointKeys& keys) {
+  return load_all(checkpoint, module, nullptr, keys);
+}
+
+Tensor get_tensor(const Checkpoint& checkpoint, const Value& entry) {
+  if (!TensorReader::is_tensor(entry))
+    refuse("get_tensor() got " + entry.dump().substr(0, 100) + ", which stands for no tensor");
+  return TensorReader(checkpoint).read(entry).clone();
+}
 
 }  // namespace lockstep::torch

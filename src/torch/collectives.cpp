@@ -1,8 +1,11 @@
 #include <lockstep/error.h>
 #include <lockstep/torch/collectives.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <iterator>
+#include <set>
 
 #include "torch/group.h"
 
@@ -34,33 +37,48 @@ Tensor in_place(const Tensor& tensor, const std::function<void(std::vector<Tenso
   return tensor;
 }
 
-/// The numbers of a dict in the order of its sorted keys, so that ranks may have them in another order.
-void flatten(const Value& metrics, const std::string& where, std::vector<double>& numbers) {
-  std::vector<std::string> keys;
-  for (const auto& item : metrics.items()) keys.push_back(item.key());
-  std::sort(keys.begin(), keys.end());
-  for (const auto& key : keys) {
-    const Value& value = metrics[key];
-    if (value.is_object())
-      flatten(value, where + key + "/", numbers);
-    else if (value.is_number() || value.is_boolean())
-      numbers.push_back(value.is_boolean() ? value.get<bool>() : value.get<double>());
-    else
-      throw ConfigError("[all_reduce] " + where + key + " is " + value.dump().substr(0, 100) +
-                        "; it must be a number, or a dict of numbers");
+/// Calls `use` with every number of a dict and its name, in the order of the sorted keys, so that ranks may have them
+/// in another order. What is in dicts and lists is named as in "losses/0".
+void visit(Value& value, const std::string& name, const std::function<void(const std::string&, Value&)>& use) {
+  const auto inside = [&](const std::string& key) { return name.empty() ? key : name + "/" + key; };
+  if (value.is_object()) {
+    std::vector<std::string> keys;
+    for (const auto& item : value.items()) keys.push_back(item.key());
+    std::sort(keys.begin(), keys.end());
+    for (const auto& key : keys) visit(value[key], inside(key), use);
+  } else if (value.is_array()) {
+    for (std::size_t place = 0; place < value.size(); ++place) visit(value[place], inside(std::to_string(place)), use);
+  } else if (value.is_number() || value.is_boolean()) {
+    use(name, value);
+  } else {
+    throw ConfigError("[all_reduce] " + name + " is " + value.dump().substr(0, 100) +
+                      "; it must be a number, or a dict or a list of numbers");
   }
 }
 
-void put_back(Value& metrics, const double*& next) {
-  std::vector<std::string> keys;
-  for (const auto& item : metrics.items()) keys.push_back(item.key());
-  std::sort(keys.begin(), keys.end());
-  for (const auto& key : keys) {
-    if (metrics[key].is_object())
-      put_back(metrics[key], next);
-    else
-      metrics[key] = *next++;
-  }
+/// Those of `names` that `others` lack.
+std::string missing(const std::set<std::string>& names, const std::set<std::string>& others) {
+  std::vector<std::string> found;
+  std::set_difference(names.begin(), names.end(), others.begin(), others.end(), std::back_inserter(found));
+  std::string text;
+  for (std::size_t i = 0; i < found.size() && i < 8; ++i) text += (i > 0 ? ", " : "") + found[i];
+  return found.empty() ? "nothing" : text + (found.size() > 8 ? ", ..." : "");
+}
+
+/// Throws on every rank when some have other names than rank 0: numbers of different things would be added.
+void check_equal(const std::vector<std::string>& names) {
+  std::size_t sum = names.size();
+  for (const auto& name : names) sum = sum * 31 + std::hash<std::string>()(name);
+  const auto sums = all_gather(::torch::tensor(static_cast<std::int64_t>(sum)));
+  const auto other = std::find_if(sums.begin(), sums.end(), [&](const Tensor& each) { return !each.equal(sums[0]); });
+  if (other == sums.end()) return;
+  const auto all = all_gather(Value(names));
+  const auto place = static_cast<std::size_t>(other - sums.begin());
+  const auto first = all[0].get<std::set<std::string>>();
+  const auto second = all[place].get<std::set<std::string>>();
+  throw ConfigError("[all_reduce] the keys of the metrics differ: only rank 0 has " + missing(first, second) +
+                    ", only rank " + std::to_string(place) + " has " + missing(second, first) +
+                    "; give the same keys on every rank");
 }
 
 Tensor as_tensor(const Bytes& bytes, std::int64_t size) {
@@ -116,18 +134,23 @@ void barrier() {
 }
 
 Value all_reduce(const Value& metrics, Reduce how) {
-  if (!metrics.is_object())
+  if (!metrics.is_object() && !metrics.is_number() && !metrics.is_boolean())
     throw ConfigError("[all_reduce] got " + metrics.dump().substr(0, 100) +
-                      "; it must be a dict such as {{\"loss\", 0.5}}");
+                      "; it must be a number, or a dict such as {{\"loss\", 0.5}}");
+  Value result = metrics;
+  std::vector<std::string> names;
   std::vector<double> numbers;
-  flatten(metrics, "", numbers);
+  visit(result, "", [&](const std::string& name, const Value& value) {
+    names.push_back(name);
+    numbers.push_back(value.is_boolean() ? value.get<bool>() : value.get<double>());
+  });
+  if (world_size() > 1) check_equal(names);
   if (!numbers.empty()) {
     const auto count = static_cast<std::int64_t>(numbers.size());
     all_reduce(::torch::from_blob(numbers.data(), {count}, ::torch::kFloat64), how);
   }
-  Value result = metrics;
-  const double* next = numbers.data();
-  put_back(result, next);
+  std::size_t next = 0;
+  visit(result, "", [&](const std::string&, Value& value) { value = numbers[next++]; });
   return result;
 }
 

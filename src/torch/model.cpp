@@ -1,5 +1,6 @@
 #include <lockstep/torch/collectives.h>
 #include <lockstep/torch/model.h>
+#include <lockstep/trainer.h>
 
 #include <algorithm>
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
@@ -19,6 +21,8 @@ namespace {
 using ::torch::Tensor;
 
 constexpr std::size_t kBroadcastBytes = 250 << 20;
+constexpr const char* kDifferent =
+    "[prepare_model] the ranks have models with different parameters; build the same one everywhere: ";
 
 /// Parameters whose gradients are sparse: the tables of embeddings that ask for it.
 std::unordered_set<const void*> sparse_parameters(const ::torch::nn::Module& module) {
@@ -39,6 +43,15 @@ std::vector<Tensor> defined(const std::vector<Tensor>& tensors) {
   for (const auto& tensor : tensors)
     if (tensor.defined()) found.push_back(tensor.detach());
   return found;
+}
+
+ModelOptions checked(ModelOptions options) {
+  if (options.bucket_cap_mb) options.bucket_bytes = static_cast<std::int64_t>(*options.bucket_cap_mb * (1 << 20));
+  if (options.bucket_bytes < 1 || options.first_bucket_bytes < 1)
+    throw ConfigError("[prepare_model] bucket_bytes is " + std::to_string(options.bucket_bytes) +
+                      " and first_bucket_bytes " + std::to_string(options.first_bucket_bytes) +
+                      "; both must be 1 or more");
+  return options;
 }
 
 /// A bucket's part is a view, which Optimizer::zero_grad() cannot detach. The same memory as a tensor of its own can
@@ -71,34 +84,42 @@ struct PreparedModule::Replica {
       is_sparse.push_back(sparse.contains(item.value().unsafeGetTensorImpl()));
       hooks->parameters.push_back(item.value());
     }
-    check_equal();
     buffers = defined(module.buffers());
     std::vector<Tensor> start = defined(module.parameters());
     start.insert(start.end(), buffers.begin(), buffers.end());
-    c10d::broadcast_coalesced(group, start, kBroadcastBytes, 0);
+    check_equal(start);
+    if (!start.empty()) c10d::broadcast_coalesced(group, start, kBroadcastBytes, 0);
     if (hooks->parameters.empty()) return;
 
     const auto first = static_cast<std::size_t>(options.first_bucket_bytes);
     const auto rest = static_cast<std::size_t>(options.bucket_bytes);
     auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(hooks->parameters, {first, rest}, is_sparse));
     std::reverse(buckets.begin(), buckets.end());  // about the order in which gradients come
-    reducer = std::make_unique<c10d::Reducer>(
+    reducer = std::make_shared<c10d::Reducer>(
         hooks->parameters, std::move(buckets), group, is_sparse, options.bucket_bytes, options.find_unused_parameters,
         options.gradients_in_buckets, names, options.first_bucket_bytes,
         /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<std::int64_t>{});
+    // It writes nothing, but the reducer tells it of unused parameters and does not ask whether it is there.
+    logger = std::make_shared<c10d::Logger>(reducer);
+    reducer->set_logger(logger);
     if (options.gradients_in_buckets) add_hooks();
   }
 
-  void check_equal() {
+  void check_equal(const std::vector<Tensor>& start) const {
+    // LibTorch's comparison needs one tensor at least, on every rank.
+    const Value mine{{"parameters to train", hooks->parameters.size()}, {"parameters and buffers", start.size()}};
+    for (const auto counts = all_gather(mine); const Value& other : counts)
+      if (other != mine) throw ConfigError(std::string(kDifferent) + "by rank there are " + Value(counts).dump());
+    if (start.empty()) return;
+    std::vector<Tensor> all = hooks->parameters;
+    all.insert(all.end(), start.begin(), start.end());
     try {
-      c10d::verify_params_across_processes(group, hooks->parameters, {});
+      c10d::verify_params_across_processes(group, all, {});
     } catch (const c10::Error& error) {
       // What else it throws is a lost peer.
       const std::string_view what = error.what();
       if (what.find("in this process") == what.npos && what.find("same model") == what.npos) throw;
-      throw ConfigError(std::string("[prepare_model] the ranks have models with different parameters; build the same "
-                                    "one everywhere: ") +
-                        error.what_without_backtrace());
+      throw ConfigError(std::string(kDifferent) + error.what_without_backtrace());
     }
   }
 
@@ -128,25 +149,22 @@ struct PreparedModule::Replica {
   const std::shared_ptr<Hooks> hooks;
   std::vector<Tensor> buffers;
   bool buffers_stale = false;  ///< a training pass may have changed them since they were equal
-  std::unique_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Logger> logger;
   std::vector<decltype(::torch::autograd::impl::grad_accumulator(std::declval<const Tensor&>()))> accumulators;
 };
 
 PreparedModule::PreparedModule(std::shared_ptr<::torch::nn::Module> module, const ModelOptions& options)
     : wrapped_(std::move(module)) {
   if (!wrapped_) throw ConfigError("[prepare_model] the model is empty (nullptr)");
-  if (options.bucket_bytes < 1 || options.first_bucket_bytes < 1)
-    throw ConfigError("[prepare_model] bucket_bytes is " + std::to_string(options.bucket_bytes) +
-                      " and first_bucket_bytes " + std::to_string(options.first_bucket_bytes) +
-                      "; both must be 1 or more");
-  const ::torch::Device place = options.device.value_or(device());
-  wrapped_->to(place);
+  const ModelOptions wanted = checked(options);
+  if (const Session* session = lockstep::detail::running_session();
+      current_session() == nullptr && session != nullptr && session->world_size() > 1)
+    throw ConfigError("[prepare_model] this trainer does not join its " + std::to_string(session->world_size()) +
+                      " workers, so that each would train a model of its own; run the function with TorchTrainer");
+  wrapped_->to(wanted.device.value_or(device()));
   register_module("module", wrapped_);
-  if (world_size() == 1) return;
-  if (!place.is_cpu())
-    throw ConfigError("[prepare_model] the device is " + place.str() + ", but " + std::to_string(world_size()) +
-                      " C++ workers exchange tensors of the CPU only; run with use_gpu = false or with one worker");
-  replica_ = std::make_unique<Replica>(*wrapped_, options, group());
+  if (world_size() > 1) replica_ = std::make_unique<Replica>(*wrapped_, wanted, group());
 }
 
 PreparedModule::~PreparedModule() = default;

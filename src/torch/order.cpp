@@ -1,8 +1,10 @@
 #include <lockstep/error.h>
 #include <lockstep/torch/order.h>
+#include <lockstep/torch/stream.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <utility>
 
 #include "torch/seed.h"
@@ -30,6 +32,20 @@ std::int64_t count_in(const Value& state, const char* key) {
     refuse("load_state() got " + std::string(key) + "=" + (found == state.end() ? "nothing" : found->dump()) +
            "; it must be a whole number of at least 0, as state() gives it");
   return found->get<std::int64_t>();
+}
+
+void check_counts(const DataLoaderOptions& options) {
+  if (options.batch_size < 1) refuse("batch_size is " + std::to_string(options.batch_size) + "; it must be 1 or more");
+  if (options.num_threads < 0)
+    refuse("num_threads is " + std::to_string(options.num_threads) + "; it must be 0 or more");
+  if (options.prefetch < 1) refuse("prefetch is " + std::to_string(options.prefetch) + "; it must be 1 or more");
+}
+
+/// What Python's prepare_data_loader() draws for a DataLoader with shuffle=True.
+std::vector<std::int64_t> order_of_python(std::int64_t size, std::uint64_t seed, std::int64_t epoch) {
+  const auto key = mixed(seed, static_cast<std::uint64_t>(epoch)) >> 1;
+  const auto order = ::torch::randperm(size, at::detail::createCPUGenerator(key), ::torch::kInt64);
+  return {order.const_data_ptr<std::int64_t>(), order.const_data_ptr<std::int64_t>() + size};
 }
 
 }  // namespace
@@ -81,17 +97,20 @@ std::vector<std::size_t> Pass::samples(std::int64_t batch) const {
   found.reserve(static_cast<std::size_t>(to - from));
   for (std::int64_t n = from; n < to; ++n) {
     const auto place = static_cast<std::uint64_t>(share_.place(n));
-    found.push_back(static_cast<std::size_t>(permutation_ ? (*permutation_)(place) : place));
+    if (order_)
+      found.push_back(static_cast<std::size_t>((*order_)[place]));
+    else
+      found.push_back(static_cast<std::size_t>(permutation_ ? (*permutation_)(place) : place));
   }
   return found;
 }
 
-Schedule::Schedule(std::int64_t total, const DataLoaderOptions& options, Team team, std::uint64_t seed)
-    : total_(total), options_(options), team_(team), seed_(seed) {
-  if (options.batch_size < 1) refuse("batch_size is " + std::to_string(options.batch_size) + "; it must be 1 or more");
-  if (options.num_threads < 0)
-    refuse("num_threads is " + std::to_string(options.num_threads) + "; it must be 0 or more");
-  if (options.prefetch < 1) refuse("prefetch is " + std::to_string(options.prefetch) + "; it must be 1 or more");
+Schedule::Schedule(std::int64_t size, const DataLoaderOptions& options, Team team, std::uint64_t seed)
+    : size_(size), total_(size), options_(options), team_(team), seed_(seed) {
+  check_counts(options);
+  if (!options.order) return;
+  if (options.shuffle) refuse("there are both shuffle and an order of your own; give one of them");
+  total_ = static_cast<std::int64_t>(options.order(0).size());
 }
 
 std::int64_t Schedule::batches() const {
@@ -108,7 +127,9 @@ std::shared_ptr<const Pass> Schedule::begin() {
   pass->batch_size_ = options_.batch_size;
   pass->share_ = share(total_, pass->start_, team_, options_.batch_size, options_.drop_last);
   pass->batches_ = (pass->share_.size() + options_.batch_size - 1) / options_.batch_size;
-  if (options_.shuffle)
+  pass->order_ = drawn(upcoming_);
+  pass->order_name_ = order_name(pass->order_);
+  if (options_.shuffle && !pass->order_)
     pass->permutation_.emplace(static_cast<std::uint64_t>(total_), mixed(seed_, static_cast<std::uint64_t>(upcoming_)));
   ++upcoming_;
   pending_.reset();
@@ -122,8 +143,28 @@ Value Schedule::resting(std::int64_t epoch) const {
   return {{"kind", "samples"}, {"epoch", epoch}, {"samples", 0}, {"total", total_}};
 }
 
-std::string Schedule::order_name() const {
-  return options_.shuffle ? "permuted, seed " + std::to_string(seed_) : "sequential";
+std::optional<std::vector<std::int64_t>> Schedule::drawn(std::int64_t epoch) const {
+  if (options_.shuffle && options_.as_in_python) return order_of_python(size_, seed_, epoch);
+  if (!options_.order) return std::nullopt;
+  auto order = options_.order(epoch);
+  if (static_cast<std::int64_t>(order.size()) != total_)
+    refuse("the order of epoch " + std::to_string(epoch) + " has " + std::to_string(order.size()) +
+           " samples, but that of epoch 0 has " + std::to_string(total_) + "; all must have equally many");
+  for (const std::int64_t sample : order)
+    if (sample < 0 || sample >= size_)
+      refuse("the order of epoch " + std::to_string(epoch) + " has the sample " + std::to_string(sample) +
+             ", but the dataset has " + std::to_string(size_) + ", from 0 on");
+  return order;
+}
+
+std::string Schedule::order_name(const std::optional<std::vector<std::int64_t>>& drawn) const {
+  if (options_.shuffle) return (options_.as_in_python ? "shuffled, seed " : "permuted, seed ") + std::to_string(seed_);
+  if (!drawn) return "sequential";
+  std::uint64_t sum = 0;
+  for (const std::int64_t sample : *drawn) sum = scrambled(sum + static_cast<std::uint64_t>(sample) + 1);
+  char text[17];
+  std::snprintf(text, sizeof text, "%016lx", static_cast<unsigned long>(sum));
+  return "own " + std::string(text);
 }
 
 Value Schedule::state() const {
@@ -132,7 +173,7 @@ Value Schedule::state() const {
   const std::int64_t done =
       handed_ == pass_->batches() ? total_ : pass_->start_ + handed_ * team_.world * options_.batch_size;
   state["samples"] = done;
-  if (done > 0) state["order"] = order_name();
+  if (done > 0) state["order"] = pass_->order_name_;
   return state;
 }
 
@@ -145,12 +186,33 @@ void Schedule::load_state(const Value& state) {
     refuse("load_state() got the state of a loader with " + std::to_string(total) + " samples, " +
            std::to_string(samples) + " of them done, but this one has " + std::to_string(total_) +
            "; give it the data that the state was taken with");
-  if (samples > 0 && state.value("order", Value()) != order_name())
+  const std::string name = samples > 0 ? order_name(options_.order ? drawn(epoch) : std::nullopt) : "";
+  if (samples > 0 && state.value("order", Value()) != name)
     refuse("load_state() got a position in the order " + state.value("order", Value()).dump() +
-           ", but this loader's is \"" + order_name() + "\"; use the options that the state was taken with");
+           ", but this loader's is \"" + name + "\"; use the options that the state was taken with");
   pending_ = state;
   pass_.reset();
   upcoming_ = epoch;
+}
+
+void check_stream_options(const DataLoaderOptions& options) {
+  check_counts(options);
+  if (options.shuffle || options.order || options.drop_last)
+    refuse("a stream has an order and an end of its own; leave out shuffle, order and drop_last");
+}
+
+Value stream_state(std::int64_t epoch, std::int64_t batches) {
+  return {{"kind", "stream"}, {"epoch", epoch}, {"batches", batches}, {"world_size", this_worker().world}};
+}
+
+std::pair<std::int64_t, std::int64_t> stream_position(const Value& state) {
+  if (!state.is_object() || state.value("kind", Value()) != "stream")
+    refuse("load_state() got " + state.dump().substr(0, 200) + "; it must be what state() of such a loader gave");
+  const auto world = count_in(state, "world_size"), batches = count_in(state, "batches");
+  if (batches > 0 && world != this_worker().world)
+    refuse("load_state() got a position in the streams of " + std::to_string(world) + " workers, but there are " +
+           std::to_string(this_worker().world) + "; go on with as many, or save the state between epochs");
+  return {count_in(state, "epoch"), batches};
 }
 
 Schedule make_schedule(std::optional<std::size_t> size, const DataLoaderOptions& options) {

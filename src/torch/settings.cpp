@@ -5,6 +5,7 @@
 #include <lockstep/torch/profiler.h>
 #include <lockstep/torch/reproducibility.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +24,8 @@ namespace kineto = ::torch::autograd::profiler;
 namespace profiling = ::torch::profiler::impl;
 
 std::atomic<std::uint64_t> given_seed = 0;
+/// Whether there is a Profile that records.
+std::atomic<bool> recording = false;
 
 /// A number that no earlier trace of the rank has; ranks that do the same thing get the same numbers.
 fs::path free_path(const fs::path& directory) {
@@ -31,6 +34,12 @@ fs::path free_path(const fs::path& directory) {
         directory / ("rank_" + std::to_string(rank()) + "." + std::to_string(number) + ".pt.trace.json");
     if (!fs::exists(path)) return path;
   }
+}
+
+/// Workers must not write over each other's.
+fs::path of_this_rank(const fs::path& file) {
+  if (world_size() == 1) return file;
+  return file.parent_path() / (file.stem().string() + ".rank_" + std::to_string(rank()) + file.extension().string());
 }
 
 fs::path trace_directory(const ProfileOptions& options) {
@@ -112,45 +121,56 @@ Tensor GradScaler::scale(const Tensor& loss) const { return options_.enabled ? l
 
 void GradScaler::unscale(::torch::optim::Optimizer& optimizer) {
   if (!options_.enabled) return;
-  if (std::find(unscaled_.begin(), unscaled_.end(), &optimizer) != unscaled_.end())
+  Progress& progress = progress_[&optimizer];
+  if (progress.unscaled)
     throw ConfigError(
-        "[GradScaler] unscale() was called twice for one optimizer; call update() at the end of each step");
-  unscaled_.push_back(&optimizer);
+        "[GradScaler] unscale() was called twice for one optimizer, or after its step(); call update() at the end of "
+        "each step");
+  progress.unscaled = true;
   const ::torch::NoGradGuard no_grad;
   std::map<std::pair<::torch::ScalarType, std::string>, std::vector<Tensor>> by_kind;
   for (const auto& group : optimizer.param_groups())
     for (const auto& parameter : group.params())
       if (Tensor gradient = parameter.grad(); gradient.defined()) {
-        if (gradient.is_sparse()) gradient = gradient.coalesce()._values();
+        if (gradient.is_sparse()) {
+          parameter.mutable_grad() = gradient.coalesce();  // a copy, unless it was that already
+          gradient = parameter.grad()._values();
+        }
         by_kind[{gradient.scalar_type(), gradient.device().str()}].push_back(gradient);
       }
   for (auto& [kind, gradients] : by_kind) {
     const auto place = gradients.front().options().dtype(::torch::kFloat32);
     Tensor found = ::torch::zeros({1}, place);
     at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, ::torch::full({1}, 1 / scale_, place));
-    found_infinite_ = found_infinite_ || found.item<float>() != 0;
+    progress.infinite = progress.infinite || found.item<float>() != 0;
   }
 }
 
 bool GradScaler::step(::torch::optim::Optimizer& optimizer) {
-  if (options_.enabled && std::find(unscaled_.begin(), unscaled_.end(), &optimizer) == unscaled_.end())
-    unscale(optimizer);
-  if (found_infinite_) return false;
+  if (options_.enabled) {
+    if (!progress_[&optimizer].unscaled) unscale(optimizer);
+    Progress& progress = progress_[&optimizer];
+    if (std::exchange(progress.stepped, true))
+      throw ConfigError(
+          "[GradScaler] step() was called twice for one optimizer; call update() at the end of each step");
+    if (progress.infinite) return false;
+  }
   optimizer.step();
   return true;
 }
 
 void GradScaler::update() {
   if (!options_.enabled) return;
-  if (found_infinite_) {
+  const bool infinite =
+      std::any_of(progress_.begin(), progress_.end(), [](const auto& each) { return each.second.infinite; });
+  if (infinite) {
     scale_ *= options_.backoff_factor;
     growth_tracker_ = 0;
   } else if (++growth_tracker_ == options_.growth_interval) {
     scale_ *= options_.growth_factor;
     growth_tracker_ = 0;
   }
-  found_infinite_ = false;
-  unscaled_.clear();
+  progress_.clear();
 }
 
 double GradScaler::get_scale() const { return options_.enabled ? scale_ : 1; }
@@ -175,17 +195,25 @@ void GradScaler::load_state(const Value& state) {
 
 Profile::Profile(const ProfileOptions& options) {
   if (options.only_rank_zero && rank() != 0) return;
-  const fs::path directory = trace_directory(options);
+  const bool to_file = !options.file.empty();
+  const fs::path directory = to_file ? fs::absolute(options.file).parent_path() : trace_directory(options);
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) throw StorageError("[profile] cannot make " + directory.string() + ": " + error.message());
-  path_ = free_path(directory);
+  if (recording.exchange(true))
+    throw ConfigError("[profile] this process records a trace already; end it (stop()) before the next one begins");
+  path_ = to_file ? of_this_rank(fs::absolute(options.file)) : free_path(directory);
   // Without a GPU its library has nothing to say but that it begins and ends, on stderr.
   if (!::torch::cuda::is_available()) ::setenv("KINETO_LOG_LEVEL", "99", 0);
   const profiling::ProfilerConfig config(profiling::ProfilerState::KINETO, options.record_shapes,
                                          options.profile_memory);
-  kineto::prepareProfiler(config, activities());
-  kineto::enableProfiler(config, activities());
+  try {
+    kineto::prepareProfiler(config, activities());
+    kineto::enableProfiler(config, activities());
+  } catch (...) {
+    recording = false;
+    throw;
+  }
   running_ = true;
 }
 
@@ -199,7 +227,11 @@ Profile::~Profile() {
 
 void Profile::stop() {
   if (!std::exchange(running_, false)) return;
-  kineto::disableProfiler()->save(path_.string());
+  recording = false;
+  const auto trace = kineto::disableProfiler();
+  if (!trace)
+    throw StorageError("[profile] something else ended the recording; " + path_.string() + " was not written");
+  trace->save(path_.string());
   std::error_code error;
   fs::permissions(path_, fs::perms::owner_read | fs::perms::owner_write, error);
   if (error) throw StorageError("[profile] the trace was not written to " + path_.string() + ": " + error.message());

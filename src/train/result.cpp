@@ -29,6 +29,8 @@ CheckpointConfig checkpoint_config(const Value& settings) {
 
 }  // namespace
 
+const std::vector<Failure>& TrainingError::failures() const { return result_->failures; }
+
 Result Result::from_path(const std::filesystem::path& run) {
   store::RunDirectory directory(run);
   if (!directory.exists()) throw StorageError("[result] " + run.string() + " holds no run: it has no run.json");

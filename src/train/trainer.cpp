@@ -51,8 +51,18 @@ std::string type_name(const std::exception& error) {
   return text;
 }
 
-/// For the signal handler.
+/// For the signal handler, and for what needs to know whether this is a worker.
 worker::WorkerSession* running_session = nullptr;
+
+/// What an exception says, without the native stack that LibTorch's add to it: that becomes the traceback.
+void describe(const std::exception& error, Failure& failure) {
+  failure.type = type_name(error);
+  failure.message = error.what();
+  if (const auto stack = failure.message.find("\nException raised from "); stack != std::string::npos) {
+    failure.traceback = failure.message.substr(stack + 1);
+    failure.message.resize(stack);
+  }
+}
 
 /// Makes a worker that was forked look like one that was executed: its environment, its directory, and the number of
 /// OpenMP's threads, which was read from the environment when the library was loaded.
@@ -88,8 +98,7 @@ void enter(const wire::Begin& begin) {
     found->second(*session);
     session->finish({});
   } catch (const std::exception& error) {
-    failure.type = type_name(error);
-    failure.message = error.what();
+    describe(error, failure);
     code = 1;
   } catch (...) {
     failure.message = "the training function threw something that is no std::exception";
@@ -104,7 +113,16 @@ void enter(const wire::Begin& begin) {
 
 namespace detail {
 
-bool register_function(const char* name, TrainFunction function) { return functions().emplace(name, function).second; }
+bool register_function(const char* name, TrainFunction function) {
+  // A worker is the same program and comes to the same numbers.
+  std::string key = name;
+  for (int n = 2; functions().contains(key) && functions()[key] != function; ++n)
+    key = name + std::string("#") + std::to_string(n);
+  functions()[key] = function;
+  return true;
+}
+
+Session* running_session() { return lockstep::running_session; }
 
 bool set_default_agent(const char* path) {
   engine::set_default_agent(path);
@@ -173,7 +191,8 @@ Result DataParallelTrainer::fit() {
   if (outcome.result.state == "failed") {
     const std::string how = "\nto go on: lockstep::" + trainer_ + "::restore(" +
                             in_quotes(outcome.result.path.string()) + ", function).fit()";
-    throw TrainingError(outcome.result.error + how, outcome.result.failures);
+    const std::string message = outcome.result.error + how;
+    throw TrainingError(message, std::make_shared<const Result>(std::move(outcome.result)));
   }
   return std::move(outcome.result);
 }

@@ -67,5 +67,24 @@ TEST(Json, FindPathPrefersTheKeyItself) {
   EXPECT_EQ(find_path(Value(3), "c"), nullptr);
 }
 
+std::string refusal(const Value& value, const std::string& key) {
+  try {
+    return "nothing but " + value[key].dump();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(Value, AMissingKeyIsNamedWithThoseThereAre) {
+  const Value value{{"lr", 0.5}, {"model", {{"layers", 2}}}};
+  EXPECT_EQ(value["lr"], 0.5);
+  EXPECT_EQ(value["model"]["layers"], 2);
+  EXPECT_THROW(value["missing"], ConfigError);
+  EXPECT_EQ(refusal(value, "rate"), "[value] there is no key \"rate\"; there are \"lr\", \"model\"");
+  EXPECT_EQ(refusal(value["model"], "lr"), "[value] there is no key \"lr\"; there are \"layers\"");
+  EXPECT_EQ(refusal(Value::object(), "lr"), "[value] there is no key \"lr\"; the dict is empty");
+  EXPECT_EQ(refusal(Value(3), "lr"), "[value] there is no key \"lr\"; this is no dict but number");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -113,6 +113,74 @@ TEST(Checkpoints, that_do_not_fit_change_nothing) {
   EXPECT_THROW(checkpoint(*narrow, adam), ConfigError) << "the optimizer has parameters of another module";
 }
 
+TEST(Checkpoints, take_holders_and_pointers) {
+  auto model = network();
+  auto prepared = prepare_model(model);
+  const std::shared_ptr<nn::Module> pointer = model.ptr();
+  optim::SGD optimizer(model->parameters(), 0.1);
+  EXPECT_EQ(checkpoint(model).to_bytes(), checkpoint(*model).to_bytes());
+  EXPECT_EQ(checkpoint(prepared, optimizer, {{"epoch", 1}}).to_bytes(),
+            checkpoint(pointer, optimizer, {{"epoch", 1}}).to_bytes());
+  auto other = network();
+  auto also_prepared = prepare_model(network());
+  optim::SGD other_optimizer(other->parameters(), 0.1);
+  EXPECT_EQ(load(checkpoint(model, optimizer, {{"epoch", 1}}), other, other_optimizer), (Value{{"epoch", 1}}));
+  EXPECT_EQ(tests::fingerprint(*other), tests::fingerprint(*model));
+  load(checkpoint(model), also_prepared);
+  EXPECT_EQ(tests::fingerprint(*also_prepared), tests::fingerprint(*model));
+}
+
+TEST(Checkpoints, are_found_under_the_keys_of_other_programs) {
+  auto model = network();
+  optim::SGD optimizer(model->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+  train(model, optimizer, 1, 1);
+  const Checkpoint saved = checkpoint(model, optimizer, {{"epoch", 3}});
+  const auto renamed = [&](const std::string& model_key, const std::string& optimizer_key) {
+    Value data = saved.to_dict();
+    data[model_key] = std::exchange(data["model"], {});
+    data[optimizer_key] = std::exchange(data["optimizer"], {});
+    data.erase("model");
+    data.erase("optimizer");
+    return Checkpoint::from_dict(data, saved.tensors());
+  };
+  const auto loaded = [&](const Checkpoint& other, const CheckpointKeys& keys = {}) {
+    auto net = network();
+    optim::SGD net_optimizer(net->parameters(), 0.5);
+    EXPECT_EQ(load(other, net, net_optimizer, keys), (Value{{"epoch", 3}}));
+    EXPECT_EQ(tests::fingerprint(*net), tests::fingerprint(*model));
+    EXPECT_EQ(net_optimizer.param_groups()[0].options().get_lr(), 0.1);
+  };
+  loaded(renamed("model_state_dict", "optimizer_state_dict"));
+  loaded(renamed("state_dict", "optimizer_state_dict"));
+  loaded(renamed("net", "sgd"), {.model = "net", .optimizer = "sgd"});
+  try {
+    load(renamed("net", "sgd"), *model);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("it has no \"model\" but epoch, net, sgd"));
+  }
+}
+
+TEST(Checkpoints, give_tensors_that_stand_beside_the_model) {
+  auto model = network();
+  const Checkpoint saved = checkpoint(model);
+  const Value entry = saved.to_dict()["model"]["0.weight"];
+  EXPECT_TRUE(get_tensor(saved, entry).equal(model->parameters()[0]));
+  EXPECT_THROW(get_tensor(saved, 3), ConfigError);
+  EXPECT_THROW(get_tensor(saved, {{"$tensor", "none"}}), StorageError);
+}
+
+TEST(Checkpoints, say_that_lbfgs_is_not_stored) {
+  auto model = network();
+  const optim::LBFGS optimizer(model->parameters());
+  try {
+    checkpoint(model, optimizer);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("the history of torch::optim::LBFGS cannot be stored"));
+  }
+}
+
 TEST(Autocast, computes_in_bfloat16_while_it_lives) {
   const auto a = ::torch::randn({4, 4});
   {

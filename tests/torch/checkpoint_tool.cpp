@@ -2,6 +2,7 @@
 //
 //     torch_checkpoint_tool write OPTIMIZER DIRECTORY        a checkpoint after two steps
 //     torch_checkpoint_tool step OPTIMIZER FROM DIRECTORY    one more step from a checkpoint of anybody's
+//     torch_checkpoint_tool sum KEY FROM                     prints the sum of the tensor under a key
 
 #include <iostream>
 #include <lockstep/torch.h>
@@ -42,6 +43,12 @@ void step(Net& net, optim::Optimizer& optimizer, std::int64_t number) {
 }
 
 int run(const std::vector<std::string>& arguments) {
+  if (arguments.at(0) == "sum") {
+    const auto saved = lockstep::Checkpoint::from_directory(arguments.at(2));
+    const auto tensor = lockstep::torch::get_tensor(saved, saved.to_dict()[arguments.at(1)]);
+    std::cout << tensor.sum().item<double>() << "\n";
+    return 0;
+  }
   Net net;
   const auto optimizer = make(arguments.at(1), net->parameters());
   std::int64_t done = 0;

@@ -157,6 +157,47 @@ TEST(Schedule, refuses_a_state_that_is_not_its_own) {
   EXPECT_THROW(schedule.load_state(Value::array()), ConfigError);
 }
 
+// python/tests/torch/test_loader.py has the same numbers.
+TEST(Schedule, can_have_the_order_of_python) {
+  const DataLoaderOptions options{.batch_size = 10, .shuffle = true, .as_in_python = true};
+  Schedule schedule(10, options, {0, 1}, 0);
+  EXPECT_EQ(samples_of(schedule), (std::vector<std::int64_t>{2, 0, 1, 3, 8, 4, 5, 6, 7, 9}));
+  EXPECT_EQ(schedule.state()["order"], "shuffled, seed 0") << "a state that Python takes";
+  Schedule other(10, options, {0, 1}, 7);
+  other.set_epoch(3);
+  EXPECT_EQ(samples_of(other), (std::vector<std::int64_t>{8, 4, 7, 1, 0, 6, 9, 5, 2, 3}));
+}
+
+TEST(Schedule, can_have_an_order_of_the_users_own) {
+  // Ten samples of four, those of epoch 1 backwards.
+  const auto order = [](std::int64_t epoch) {
+    std::vector<std::int64_t> samples{0, 1, 1, 2, 2, 2, 3, 3, 3, 3};
+    if (epoch == 1) std::reverse(samples.begin(), samples.end());
+    return samples;
+  };
+  const DataLoaderOptions options{.batch_size = 2, .order = order};
+  Schedule one(4, options, {0, 2}, 0), two(4, options, {1, 2}, 0);
+  EXPECT_EQ(one.batches(), 3);
+  EXPECT_EQ(samples_of(one), (std::vector<std::int64_t>{0, 1, 2, 3, 3}));
+  EXPECT_EQ(samples_of(two), (std::vector<std::int64_t>{1, 2, 2, 3, 3}));
+  one.finish();
+  EXPECT_EQ(samples_of(one, 1), (std::vector<std::int64_t>{3, 3}));
+  const Value state = one.state();
+  EXPECT_EQ(state["samples"], 4);
+  Schedule rest(4, options, {0, 1}, 0);
+  rest.load_state(state);
+  EXPECT_EQ(samples_of(rest), (std::vector<std::int64_t>{2, 2, 2, 1, 1, 0}));
+  Schedule another(4, {.batch_size = 2, .order = [&](std::int64_t) { return order(0); }}, {0, 1}, 0);
+  EXPECT_THROW(another.load_state(state), ConfigError) << "its order of epoch 1 is another";
+
+  EXPECT_THROW(Schedule(4, {.shuffle = true, .order = order}, {0, 1}, 0), ConfigError);
+  EXPECT_THROW(Schedule(3, {.order = order}, {0, 1}, 0).begin(), ConfigError) << "there is no sample 3";
+  const auto growing = [](std::int64_t epoch) { return std::vector<std::int64_t>(static_cast<std::size_t>(epoch)); };
+  Schedule changing(3, {.order = growing}, {0, 1}, 0);
+  changing.set_epoch(1);
+  EXPECT_THROW(changing.begin(), ConfigError);
+}
+
 TEST(DataLoader, refuses_options_that_cannot_be) {
   const std::vector<int> numbers(4);
   EXPECT_THROW(prepare_data_loader(numbers, {.batch_size = 0}), ConfigError);
@@ -201,6 +242,131 @@ TEST(DataLoader, takes_plain_containers) {
   const auto& [inputs, labels] = *loader.begin();
   EXPECT_EQ(inputs.sizes(), (std::vector<std::int64_t>{2, 2}));
   EXPECT_TRUE(labels.equal(::torch::tensor({3, 4}, ::torch::kInt64)));
+}
+
+TEST(DataLoader, makes_whole_numbers_int64_as_python_does) {
+  std::vector<std::pair<::torch::Tensor, int>> labelled{{::torch::ones({2}), 3}, {::torch::zeros({2}), 4}};
+  auto loader = prepare_data_loader(labelled, {.batch_size = 2});
+  EXPECT_TRUE(loader.begin()->second.equal(::torch::tensor({3, 4}, ::torch::kInt64)));
+  using Sample = std::tuple<long long, char, unsigned, bool, std::uint8_t, float, std::vector<bool>, std::string>;
+  auto mixed = prepare_data_loader(std::vector<Sample>{{-1, 'a', 2u, true, 255, 0.5f, {true, false}, "x"}});
+  const auto& [a, b, c, d, e, f, flags, text] = *mixed.begin();
+  for (const auto& number : {a, b, c}) EXPECT_EQ(number.scalar_type(), ::torch::kInt64);
+  EXPECT_EQ(a.item<std::int64_t>(), -1);
+  EXPECT_EQ(b.item<std::int64_t>(), 'a');
+  EXPECT_EQ(d.scalar_type(), ::torch::kBool);
+  EXPECT_EQ(e.scalar_type(), ::torch::kUInt8);
+  EXPECT_EQ(f.scalar_type(), ::torch::kFloat32);
+  EXPECT_EQ(flags, (std::vector<std::vector<bool>>{{true, false}}));
+  EXPECT_EQ(text.front(), "x");
+  EXPECT_TRUE(prepare_data_loader(std::vector<bool>{true, false}).begin()->item<bool>());
+}
+
+TEST(DataLoader, takes_the_rows_of_a_tensor) {
+  auto loader = prepare_data_loader(::torch::arange(10).reshape({5, 2}), {.batch_size = 2});
+  EXPECT_EQ(loader.size(), 3u);
+  EXPECT_TRUE(loader.begin()->equal(::torch::arange(4).reshape({2, 2})));
+  EXPECT_THROW(prepare_data_loader(::torch::tensor(1)), ConfigError) << "it has no rows";
+}
+
+TEST(DataLoader, takes_data_that_is_shared) {
+  const auto numbers = std::make_shared<std::vector<int>>(std::vector<int>{5, 6});
+  auto loader = prepare_data_loader(numbers, {.batch_size = 2});
+  (*numbers)[0] = 7;
+  EXPECT_TRUE(loader.begin()->equal(::torch::tensor({7, 6}, ::torch::kInt64))) << "it is not copied";
+  auto constant = prepare_data_loader(std::shared_ptr<const std::vector<int>>(numbers));
+  EXPECT_EQ(constant.size(), 2u);
+  auto dataset = prepare_data_loader(std::make_shared<Numbers>(3), {.batch_size = 3});
+  EXPECT_TRUE(dataset.begin()->target.equal(::torch::arange(3)));
+}
+
+TEST(DataLoader, has_the_names_of_other_loaders) {
+  auto loader = prepare_data_loader(Numbers(4), {.batch_size = 2});
+  int handed = 0;
+  for (auto& batch : *loader) handed += static_cast<int>(batch.target.size(0));
+  const auto& constant = loader;
+  for (auto& batch : constant) handed += static_cast<int>(batch.target.size(0));
+  EXPECT_EQ(handed, 8);
+  auto other = prepare_data_loader(Numbers(4), {.batch_size = 2});
+  other.load_state_dict(loader.state_dict());
+  EXPECT_EQ(other.epoch(), 2);
+}
+
+/// The numbers from 0 on, until it is reset.
+struct Counting : ::torch::data::datasets::StatefulDataset<Counting, std::vector<::torch::Tensor>> {
+  explicit Counting(std::int64_t count) : count_(count) {}
+  std::optional<std::vector<::torch::Tensor>> get_batch(std::size_t size) override {
+    std::vector<::torch::Tensor> batch;
+    while (next_ < count_ && batch.size() < size) batch.push_back(::torch::tensor(next_++));
+    return batch.empty() ? std::nullopt : std::optional(batch);
+  }
+  void reset() override { next_ = 0; }
+  std::optional<std::size_t> size() const override { return std::nullopt; }
+  void save(::torch::serialize::OutputArchive&) const override {}
+  void load(::torch::serialize::InputArchive&) override {}
+  std::int64_t count_;
+  std::int64_t next_ = 0;
+};
+
+template <class Loader>
+std::vector<std::int64_t> numbers_of(Loader& loader) {
+  std::vector<std::int64_t> found;
+  for (auto& batch : loader)
+    for (std::int64_t i = 0; i < batch.size(0); ++i) found.push_back(batch[i].template item<std::int64_t>());
+  return found;
+}
+
+TEST(StreamLoader, gives_a_stateful_dataset_from_its_beginning_in_each_epoch) {
+  for (const int threads : {0, 1, 4}) {
+    auto loader = prepare_data_loader(Counting(5), {.batch_size = 2, .num_threads = threads});
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      EXPECT_EQ(loader.epoch(), epoch);
+      EXPECT_EQ(numbers_of(loader), (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
+    }
+  }
+  auto shared = prepare_data_loader(::torch::data::datasets::make_shared_dataset<Counting>(3), {.batch_size = 3});
+  EXPECT_TRUE(shared.begin()->equal(::torch::arange(3)));
+  EXPECT_THROW(prepare_data_loader(Counting(5), {.batch_size = 0}), ConfigError);
+  EXPECT_THROW(prepare_data_loader(Counting(5), {.shuffle = true}), ConfigError);
+}
+
+TEST(StreamLoader, goes_on_where_it_was) {
+  auto loader = prepare_data_loader(Counting(7), {.batch_size = 2});
+  numbers_of(loader);
+  Value state;
+  for (auto& batch : loader) {
+    state = loader.state();
+    if (batch[0].item<std::int64_t>() == 2) break;
+  }
+  EXPECT_EQ(state, (Value{{"kind", "stream"}, {"epoch", 1}, {"batches", 2}, {"world_size", 1}}));
+  auto other = prepare_data_loader(Counting(7), {.batch_size = 2});
+  other.load_state(state);
+  EXPECT_EQ(other.state(), state);
+  EXPECT_EQ(numbers_of(other), (std::vector<std::int64_t>{4, 5, 6}));
+  EXPECT_EQ(other.epoch(), 2);
+  EXPECT_EQ(numbers_of(other).size(), 7u);
+  state["world_size"] = 2;
+  EXPECT_THROW(other.load_state(state), ConfigError);
+  EXPECT_THROW(other.load_state({{"kind", "samples"}}), ConfigError);
+}
+
+/// Never ends by itself; may have a size.
+struct Endless : ::torch::data::datasets::StreamDataset<Endless, ::torch::Tensor> {
+  explicit Endless(std::optional<std::size_t> size) : size_(size) {}
+  ::torch::Tensor get_batch(std::size_t size) override { return ::torch::zeros({static_cast<std::int64_t>(size)}); }
+  std::optional<std::size_t> size() const override { return size_; }
+  std::optional<std::size_t> size_;
+};
+
+TEST(StreamLoader, ends_where_the_size_says_or_never) {
+  auto loader = prepare_data_loader(Endless(5), {.batch_size = 2});
+  EXPECT_EQ(numbers_of(loader).size(), 5u);
+  EXPECT_EQ(numbers_of(loader).size(), 5u);
+  auto endless = prepare_data_loader(Endless(std::nullopt), {.batch_size = 2});
+  int handed = 0;
+  for (auto& batch : endless)
+    if (batch.size(0) == 2 && ++handed == 100) break;
+  EXPECT_EQ(handed, 100);
 }
 
 TEST(DataLoader, order_does_not_depend_on_the_threads) {

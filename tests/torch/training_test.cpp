@@ -237,6 +237,79 @@ TEST_F(Runs, exchange_tensors_and_metrics) {
   EXPECT_EQ(metrics["refused"], true);
 }
 
+void exchange_numbers(Session& session) {
+  const int rank = session.world_rank();
+  const double mean = all_reduce(1.0 * rank);
+  const double most = all_reduce(rank, Reduce::max);
+  const Value lists = all_reduce({{"losses", {rank, 2 * rank}}, {"one", rank}});
+  const Value single = all_reduce({{"loss", rank}});
+  const Value bare = all_reduce(Value(rank), Reduce::sum);
+  std::vector<std::string> refused;
+  for (const Value& metrics : {Value{{"loss", 1}, {rank == 0 ? "accuracy" : "correct", 2}},
+                               Value{{"losses", std::vector<int>(static_cast<std::size_t>(rank + 1))}}}) {
+    try {
+      all_reduce_mean(metrics);
+    } catch (const ConfigError& error) {
+      refused.emplace_back(error.what());
+    }
+  }
+  session.report({{"mean", mean},
+                  {"most", most},
+                  {"lists", lists},
+                  {"single", single},
+                  {"bare", bare},
+                  {"again", all_reduce_mean(rank)},
+                  {"refused", refused},
+                  {"refused_by_all", all_reduce(refused.size(), Reduce::min)}});
+}
+LOCKSTEP_TRAIN_FUNCTION(exchange_numbers);
+
+TEST_F(Runs, exchange_numbers_and_refuse_other_keys) {
+  const Value metrics = TorchTrainer(exchange_numbers, options(3)).fit().metrics;
+  EXPECT_EQ(metrics["mean"], 1.0);
+  EXPECT_EQ(metrics["most"], 2.0);
+  EXPECT_EQ(metrics["lists"], (Value{{"losses", {1.0, 2.0}}, {"one", 1.0}}));
+  EXPECT_EQ(metrics["single"], (Value{{"loss", 1.0}}));
+  EXPECT_EQ(metrics["bare"], 3.0);
+  EXPECT_EQ(metrics["again"], 1.0);
+  EXPECT_EQ(metrics["refused_by_all"], 2.0);
+  EXPECT_THAT(metrics["refused"][0].get<std::string>(),
+              testing::HasSubstr("only rank 0 has accuracy, only rank 1 has correct"));
+  EXPECT_THAT(metrics["refused"][1].get<std::string>(),
+              testing::HasSubstr("only rank 0 has nothing, only rank 1 has losses/1"));
+}
+
+/// As many batches of one number as it is told.
+struct Counted : ::torch::data::datasets::StatefulDataset<Counted, Tensor> {
+  explicit Counted(int count) : count_(count) {}
+  std::optional<Tensor> get_batch(std::size_t) override {
+    return given_ < count_ ? std::optional(::torch::tensor(given_++)) : std::nullopt;
+  }
+  void reset() override { given_ = 0; }
+  std::optional<std::size_t> size() const override { return std::nullopt; }
+  void save(::torch::serialize::OutputArchive&) const override {}
+  void load(::torch::serialize::InputArchive&) override {}
+  int count_;
+  int given_ = 0;
+};
+
+void read_streams(Session& session) {
+  auto loader = prepare_data_loader(Counted(4 + session.world_rank()));
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    int handed = 0;
+    for (auto& batch : loader) handed += all_reduce(batch.clone(), Reduce::max).equal(batch);
+    session.report({{"handed", handed}, {"epoch", loader.epoch()}, {"most", all_reduce(handed, Reduce::max)}});
+  }
+}
+LOCKSTEP_TRAIN_FUNCTION(read_streams);
+
+TEST_F(Runs, end_a_stream_on_all_ranks_where_the_first_ends) {
+  const Value metrics = TorchTrainer(read_streams, options(3)).fit().metrics;
+  EXPECT_EQ(metrics["handed"], 4);
+  EXPECT_EQ(metrics["most"], 4.0);
+  EXPECT_EQ(metrics["epoch"], 2);
+}
+
 void build_different_models(Session& session) { prepare_model(nn::Linear(2, 2 + session.world_rank())); }
 LOCKSTEP_TRAIN_FUNCTION(build_different_models);
 

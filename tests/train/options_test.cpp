@@ -13,6 +13,11 @@ void nothing(Session&) {}
 }  // namespace other
 LOCKSTEP_TRAIN_FUNCTION(other::nothing);
 
+namespace third {
+void nothing(Session&) {}
+LOCKSTEP_TRAIN_FUNCTION(nothing);
+}  // namespace third
+
 template <class Change>
 std::string refusal(Change&& change) {
   TrainerOptions options;
@@ -31,6 +36,11 @@ TEST(Options, DefaultsAreFine) {
 
 TEST(Options, FunctionsOfOtherNamespacesCanBeRegistered) {
   EXPECT_NO_THROW(DataParallelTrainer(other::nothing, TrainerOptions{}));
+}
+
+TEST(Options, FunctionsMayHaveTheSameName) {
+  EXPECT_NO_THROW(DataParallelTrainer(nothing, TrainerOptions{}));
+  EXPECT_NO_THROW(DataParallelTrainer(third::nothing, TrainerOptions{}));
 }
 
 TEST(Options, RefusalsNameTheFieldAndTheValue) {

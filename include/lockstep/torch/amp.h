@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <lockstep/value.h>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -21,6 +22,9 @@ class Autocast {
   /// On device() unless told otherwise. `enabled` = false switches a surrounding Autocast off.
   explicit Autocast(std::optional<::torch::Dtype> dtype = std::nullopt,
                     std::optional<::torch::DeviceType> device = std::nullopt, bool enabled = true);
+  /// The device first, as in Python: `Autocast(torch::kCPU, torch::kBFloat16)`.
+  explicit Autocast(::torch::Device device, std::optional<::torch::Dtype> dtype = std::nullopt, bool enabled = true)
+      : Autocast(dtype, device.type(), enabled) {}
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
@@ -52,9 +56,12 @@ class GradScaler {
 
   /// `loss` times the scale.
   ::torch::Tensor scale(const ::torch::Tensor& loss) const;
-  /// Divides the gradients by the scale; for clipping between backward() and step(). Once a step: throws ConfigError.
+  /// Divides the optimizer's gradients by the scale; for clipping between backward() and step(). Throws ConfigError
+  /// when that was done since the last update().
   void unscale(::torch::optim::Optimizer& optimizer);
-  /// Steps, unless a gradient is infinite or NaN. Returns whether it did. Divides the gradients if that was not done.
+  void unscale_(::torch::optim::Optimizer& optimizer) { unscale(optimizer); }
+  /// Steps, unless one of the optimizer's gradients is infinite or NaN. Returns whether it did. Divides the gradients
+  /// if that was not done. Throws ConfigError when it was called since the last update().
   bool step(::torch::optim::Optimizer& optimizer);
   /// At the end of each step: a smaller scale after an overflow, a larger one after growth_interval steps without.
   void update();
@@ -63,13 +70,19 @@ class GradScaler {
   /// The scale and what belongs to it, for the `extra` of a checkpoint; the same keys as Python's.
   Value state() const;
   void load_state(const Value& state);
+  Value state_dict() const { return state(); }
+  void load_state_dict(const Value& state) { load_state(state); }
 
  private:
+  /// What was done for an optimizer since the last update().
+  struct Progress {
+    bool unscaled = false, stepped = false, infinite = false;
+  };
+
   GradScalerOptions options_;
   double scale_;
   std::int64_t growth_tracker_ = 0;
-  bool found_infinite_ = false;
-  std::vector<const ::torch::optim::Optimizer*> unscaled_;
+  std::map<const ::torch::optim::Optimizer*, Progress> progress_;
 };
 
 }  // namespace lockstep::torch

@@ -3,9 +3,11 @@
 #include <torch/torch.h>
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -38,12 +40,19 @@ struct Collation<::torch::Tensor> {
   static ::torch::Tensor apply(const std::vector<::torch::Tensor>& samples) { return ::torch::stack(samples); }
 };
 
+/// Whole numbers become int64, as in Python and as losses want their labels; bool, bytes and fractions stay.
 template <class T>
 requires std::is_arithmetic_v<T>
 struct Collation<T> {
+  using Stored =
+      std::conditional_t<std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, std::uint8_t>,
+                         std::int64_t, std::conditional_t<std::is_same_v<T, long double>, double, T>>;
+
   static ::torch::Tensor apply(const std::vector<T>& samples) {
-    auto numbers = ::torch::empty({static_cast<std::int64_t>(samples.size())}, ::c10::CppTypeToScalarType<T>::value);
-    for (std::size_t i = 0; i < samples.size(); ++i) numbers.template data_ptr<T>()[i] = samples[i];
+    auto numbers =
+        ::torch::empty({static_cast<std::int64_t>(samples.size())}, ::c10::CppTypeToScalarType<Stored>::value);
+    auto* next = numbers.template data_ptr<Stored>();
+    for (const T sample : samples) *next++ = static_cast<Stored>(sample);
     return numbers;
   }
 };
@@ -116,11 +125,39 @@ T moved(T value, const ::torch::Device& device) {
                        }) {
     value.data = moved(std::move(value.data), device);
     value.target = moved(std::move(value.target), device);
-  } else if constexpr (requires { value.push_back(std::move(value.back())); }) {
+  } else if constexpr (requires {
+                         value.push_back(std::move(value.back()));
+                         requires !std::is_arithmetic_v<typename T::value_type>;
+                       }) {
     for (auto& part : value) part = moved(std::move(part), device);
   }
   return value;
 }
+
+/// Over the batches of a loader's pass; `State` has `batch`, and advance() to get the next one.
+template <class State, class Batch>
+class BatchIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = Batch;
+  using difference_type = std::ptrdiff_t;
+  using pointer = Batch*;
+  using reference = Batch&;
+
+  /// No state: the end.
+  explicit BatchIterator(State* state = nullptr) : state_(state) {}
+  reference operator*() const { return *state_->batch; }
+  pointer operator->() const { return &*state_->batch; }
+  BatchIterator& operator++() {
+    if (!state_->advance()) state_ = nullptr;
+    return *this;
+  }
+  void operator++(int) { ++*this; }
+  bool operator==(const BatchIterator& other) const { return state_ == other.state_; }
+
+ private:
+  State* state_;
+};
 
 /// Makes numbered batches ahead, on threads, and gives them in the order of their numbers.
 template <class Batch>

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <lockstep/value.h>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace lockstep::torch {
@@ -43,12 +44,24 @@ std::vector<::torch::Tensor> all_gather(const ::torch::Tensor& tensor);
 /// Returns when every rank has called it.
 void barrier();
 
-/// The same for metrics: dicts, however nested, of numbers. Keys must be equal on all ranks; results are floats. Throws
-/// ConfigError that names the key of what is not a number.
+/// The same for metrics: dicts, however nested, of numbers and of lists of numbers. Results are floats. Throws
+/// ConfigError that names the key of what is not a number, or, on every rank, the keys that some ranks have and others
+/// do not.
 ///
 ///     session.report(lockstep::torch::all_reduce_mean({{"loss", loss}, {"accuracy", correct / seen}}));
-Value all_reduce(const Value& metrics, Reduce how);
+Value all_reduce(const Value& metrics, Reduce how = Reduce::mean);
 Value all_reduce_mean(const Value& metrics);
+/// A single number.
+///
+///     double loss = lockstep::torch::all_reduce(total / batches);
+template <class Number>
+requires std::is_arithmetic_v<Number>
+double all_reduce(Number number, Reduce how = Reduce::mean) {
+  return all_reduce(::torch::full({1}, static_cast<double>(number), ::torch::kFloat64), how).item<double>();
+}
+template <class Number>
+requires std::is_arithmetic_v<Number>
+double all_reduce_mean(Number number) { return all_reduce(number, Reduce::mean); }
 /// Any plain value of rank `root`.
 Value broadcast(const Value& value, int root = 0);
 /// Any plain values, which may differ in size, by rank.

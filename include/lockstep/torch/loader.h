@@ -2,13 +2,14 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <functional>
-#include <iterator>
 #include <lockstep/torch/batches.h>
 #include <lockstep/torch/collectives.h>
 #include <lockstep/torch/order.h>
+#include <lockstep/torch/stream.h>
 #include <lockstep/value.h>
 #include <memory>
 #include <optional>
@@ -29,6 +30,47 @@ concept Indexable = requires(const D& dataset, std::size_t sample) {
   dataset[sample];
   dataset.size();
 };
+
+template <class D>
+concept Stream = !BatchedDataset<D> && requires(D & dataset) {
+  dataset.get_batch(std::size_t{});
+  dataset.size();
+};
+
+/// The rows of a tensor as samples.
+struct Rows {
+  ::torch::Tensor get_batch(::c10::ArrayRef<std::size_t> samples) const {
+    const auto wanted = ::torch::empty({static_cast<std::int64_t>(samples.size())}, ::torch::kInt64);
+    std::copy(samples.begin(), samples.end(), wanted.data_ptr<std::int64_t>());
+    return tensor.index_select(0, wanted.to(tensor.device()));
+  }
+  std::optional<std::size_t> size() const {
+    return tensor.defined() && tensor.dim() > 0 ? std::optional(static_cast<std::size_t>(tensor.size(0)))
+                                                : std::nullopt;
+  }
+  ::torch::Tensor tensor;
+};
+
+/// Data that somebody else may hold too.
+template <class D>
+struct SharedData {
+  decltype(auto) operator[](std::size_t sample) const { return std::as_const(*data)[sample]; }
+  std::size_t size() const { return data->size(); }
+  std::shared_ptr<D> data;
+};
+
+template <class D>
+D as_dataset(D dataset) {
+  return dataset;
+}
+inline Rows as_dataset(::torch::Tensor tensor) { return {std::move(tensor)}; }
+template <class D>
+auto as_dataset(std::shared_ptr<D> dataset) {
+  if constexpr (Indexable<D>)
+    return SharedData<D>{std::move(dataset)};
+  else
+    return ::torch::data::datasets::SharedBatchDataset<D>(std::move(dataset));
+}
 
 /// A dataset as threads read it: LibTorch's are copied for each thread, as LibTorch's own loader does, since reading
 /// them may change them; an indexable one is shared, and read through its const operator[].
@@ -70,44 +112,29 @@ class Source {
 ///       }
 ///
 /// A loop is one pass over the data: each has the next epoch, beginning with 0, and may be left early. A new loop, and
-/// load_state(), end the one before. For one thread; not while its loop runs in another.
+/// load_state(), end the one before. A program that goes on from a checkpoint and saves no state of the loader says
+/// where it is by set_epoch(), else it has the orders of the first epochs once more. For one thread; not while its loop
+/// runs in another.
 template <class D>
 class DataLoader {
+  struct State;
+
  public:
   using Batch = decltype(std::declval<detail::Source<D>&>().load(0, {}));
 
   DataLoader(D dataset, const DataLoaderOptions& options)
       : state_(std::make_unique<State>(std::move(dataset), options)) {}
 
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = Batch;
-    using difference_type = std::ptrdiff_t;
-    using pointer = Batch*;
-    using reference = Batch&;
-
-    reference operator*() const { return *state_->batch; }
-    pointer operator->() const { return &*state_->batch; }
-    Iterator& operator++() {
-      if (!state_->advance()) state_ = nullptr;
-      return *this;
-    }
-    void operator++(int) { ++*this; }
-    bool operator==(const Iterator& other) const { return state_ == other.state_; }
-
-   private:
-    friend class DataLoader;
-    explicit Iterator(typename DataLoader::State* state) : state_(state) {}
-    typename DataLoader::State* state_;
-  };
+  using Iterator = detail::BatchIterator<State, Batch>;
 
   /// Begins the next pass.
-  Iterator begin() {
+  Iterator begin() const {
     state_->start();
     return Iterator(state_->advance() ? state_.get() : nullptr);
   }
-  Iterator end() { return Iterator(nullptr); }
+  Iterator end() const { return Iterator(nullptr); }
+  /// LibTorch's loaders are pointers: `for (auto& batch : *loader)` works here too.
+  DataLoader& operator*() { return *this; }
 
   /// How many batches this worker gets in a whole epoch: the same on all workers.
   std::size_t size() const { return static_cast<std::size_t>(state_->schedule.batches()); }
@@ -129,6 +156,9 @@ class DataLoader {
     state_->schedule.load_state(state);
     state_->batches.reset();
   }
+  /// The same by the names of Python's.
+  Value state_dict() const { return state(); }
+  void load_state_dict(const Value& state) { load_state(state); }
 
  private:
   struct State {
@@ -174,21 +204,30 @@ class DataLoader {
 ///     auto loader = lockstep::torch::prepare_data_loader(dataset, {.batch_size = 32, .shuffle = true});
 ///     for (auto& batch : loader) train_step(batch.data, batch.target);
 ///
-/// `dataset` is one of LibTorch's (get_batch(samples) and size(); not a stream), or anything with a const operator[]
-/// and size(). Batches are what its map(torch::data::transforms::Stack<>()) or the like makes; single samples (tensors,
-/// numbers, Examples, pairs and tuples of them) are stacked; anything else comes as a vector.
+/// `dataset` is one of LibTorch's, or anything with a const operator[] and size(), or a shared_ptr to one of these, or
+/// a tensor, whose rows are the samples. Batches are what its map(torch::data::transforms::Stack<>()) or the like
+/// makes; single samples (tensors, numbers, Examples, pairs and tuples of them) are stacked, whole numbers as int64;
+/// anything else comes as a vector. A LibTorch dataset is copied for each thread; one that is shared must bear several.
 ///
 /// What each worker gets: every world-size-th sample of an order that is the same on all. All workers get the same
 /// number of batches: with drop_last what does not fill a batch on every worker is left out, otherwise a worker that
 /// would have a batch less gets a sample from the beginning of the order once more. The order, and that of the batches,
-/// does not depend on num_threads.
+/// does not depend on num_threads. Streams (get_batch(size) instead of get_batch(samples)) are read by each worker for
+/// itself: see StreamLoader, which is what is returned for them.
 ///
 /// Throws ConfigError for a dataset without size, and for options that cannot be. An error of the dataset is thrown
 /// where its batch would have been.
 template <class D>
-requires detail::BatchedDataset<D> || detail::Indexable<D> DataLoader<D> prepare_data_loader(
-    D dataset, const DataLoaderOptions& options = {}) {
-  return DataLoader<D>(std::move(dataset), options);
+auto prepare_data_loader(D dataset, const DataLoaderOptions& options = {}) {
+  using Dataset = decltype(detail::as_dataset(std::move(dataset)));
+  constexpr bool known = detail::BatchedDataset<Dataset> || detail::Indexable<Dataset>;
+  static_assert(known || detail::Stream<Dataset>,
+                "prepare_data_loader() takes a dataset of LibTorch's (get_batch and size), a tensor, or anything that "
+                "has size() and a const operator[]");
+  if constexpr (known)
+    return DataLoader<Dataset>(detail::as_dataset(std::move(dataset)), options);
+  else if constexpr (detail::Stream<Dataset>)
+    return StreamLoader<Dataset>(detail::as_dataset(std::move(dataset)), options);
 }
 
 }  // namespace lockstep::torch

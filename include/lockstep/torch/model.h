@@ -16,6 +16,7 @@ namespace lockstep::torch {
 struct ModelOptions {
   bool find_unused_parameters = false;        ///< some outputs do not depend on all parameters; costs time
   bool broadcast_buffers = true;              ///< rank 0's buffers (running means, ...) before each training forward
+  std::optional<double> bucket_cap_mb{};      ///< bucket_bytes by the name that torch's DDP has for it, in MiB
   std::int64_t bucket_bytes = 25 << 20;       ///< gradients are exchanged in pieces of about this size
   std::int64_t first_bucket_bytes = 1 << 20;  ///< the piece that is ready first
   bool gradients_in_buckets = true;           ///< gradients lie in the memory that is exchanged: no copy back
@@ -105,22 +106,26 @@ template <class M>
 std::shared_ptr<M> shared_module(std::shared_ptr<M> module) {
   return module;
 }
-/// Of a module holder (TORCH_MODULE), or of a module itself.
+template <class M>
+std::shared_ptr<M> shared_module(std::unique_ptr<M> module) {
+  return module;
+}
+/// Of a module holder (TORCH_MODULE), or of a module itself. Null for an empty holder.
 template <class M>
 auto shared_module(M module) {
   if constexpr (std::is_base_of_v<::torch::nn::Module, M>)
     return std::make_shared<M>(std::move(module));
   else
-    return module.ptr();
+    return module.is_empty() ? nullptr : module.ptr();
 }
 
 }  // namespace detail
 
 /// A model whose copies on all workers are one: made by prepare_model(), which hands out a holder of it.
 ///
-/// `model->forward(x)` runs the user's forward; the backward pass of its result averages the gradients over all
-/// workers, in buckets, while it is still computing the rest. Every rank makes the same calls. Use `model->forward` and
-/// not `model->module().forward` for training: only the former exchanges gradients.
+/// `model->forward(x)`, or `model(x)`, runs the user's forward; the backward pass of its result averages the gradients
+/// over all workers, in buckets, while it is still computing the rest. Every rank makes the same calls. Use
+/// `model->forward` and not `model->module().forward` for training: only the former exchanges gradients.
 ///
 /// It is itself a torch::nn::Module, whose one child "module" is the user's: parameters(), train(), eval(), zero_grad()
 /// are as on any other. Optimizer::zero_grad() and Module::zero_grad() are both fine.
@@ -151,11 +156,26 @@ class PreparedModel : public PreparedModule {
   std::shared_ptr<M> module_;
 };
 
+/// What prepare_model() hands out: a module holder as those of TORCH_MODULE. Copies are the same model.
+template <class M>
+class PreparedHolder : public ::torch::nn::ModuleHolder<PreparedModel<M>> {
+ public:
+  using ::torch::nn::ModuleHolder<PreparedModel<M>>::ModuleHolder;
+  using Impl = PreparedModel<M>;
+
+  /// As `model->forward(...)`. The base's own cannot see a forward that is a template.
+  template <class... Args>
+  auto operator()(Args&&... args) {
+    return this->get()->forward(std::forward<Args>(args)...);
+  }
+};
+
 /// Moves a model to this worker's device and joins it with its copies on the other workers: all begin with rank 0's
-/// parameters and buffers. `model` is a module holder (TORCH_MODULE, torch::nn::Sequential, ...), a shared_ptr to a
-/// module, or a module. With one worker there is nothing to exchange and everything else is the same. Every rank calls
-/// it. Throws ConfigError when the parameters differ between ranks, or the device is a GPU and there are several
-/// workers: C++ workers exchange tensors of the CPU only.
+/// parameters and buffers. `model` is a module holder (TORCH_MODULE, torch::nn::Sequential, ...), a shared_ptr or
+/// unique_ptr to a module, or a module. It need not have parameters to train. With one worker there is nothing to
+/// exchange and everything else is the same. Every rank calls it. Throws ConfigError when the model is empty, when
+/// parameters or buffers differ between ranks in number or shape, and in a worker of a trainer that joins none
+/// (DataParallelTrainer). Tensors of GPUs are exchanged by NCCL, which has never run on real ones.
 ///
 ///     auto model = lockstep::torch::prepare_model(Net(), {.find_unused_parameters = true});
 ///     torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -163,7 +183,7 @@ template <class M>
 auto prepare_model(M model, const ModelOptions& options = {}) {
   auto module = detail::shared_module(std::move(model));
   using Inner = typename decltype(module)::element_type;
-  return ::torch::nn::ModuleHolder<PreparedModel<Inner>>(std::make_shared<PreparedModel<Inner>>(module, options));
+  return PreparedHolder<Inner>(std::make_shared<PreparedModel<Inner>>(module, options));
 }
 
 }  // namespace lockstep::torch

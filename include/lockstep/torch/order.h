@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <lockstep/value.h>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace lockstep::torch {
@@ -14,10 +16,15 @@ struct DataLoaderOptions {
   std::int64_t batch_size = 1;          ///< of one worker
   bool shuffle = false;                 ///< a new order in each epoch
   std::optional<std::uint64_t> seed{};  ///< of the order; nothing: enable_reproducibility()'s, else 0
-  bool drop_last = false;               ///< leave out what does not fill a batch on every worker
-  int num_threads = 1;                  ///< that load ahead; 0: batches are loaded when they are asked for
-  int prefetch = 2;                     ///< batches that each of them may be ahead
-  bool move_to_device = true;           ///< tensors come on device()
+  bool as_in_python = false;            ///< shuffle as Python's loader does with this seed; 8 bytes a sample
+  /// An order of your own instead: the samples of an epoch, of all workers together. It must follow from the epoch
+  /// alone, since every worker asks for itself, and be of the same length in all epochs; it may leave out or repeat
+  /// samples.
+  std::function<std::vector<std::int64_t>(std::int64_t epoch)> order{};
+  bool drop_last = false;      ///< leave out what does not fill a batch on every worker
+  int num_threads = 1;         ///< that load ahead; 0: batches are loaded when they are asked for
+  int prefetch = 2;            ///< batches that each of them may be ahead
+  bool move_to_device = true;  ///< tensors come on device()
 };
 
 namespace detail {
@@ -76,14 +83,16 @@ class Pass {
   std::int64_t batches_ = 0;
   std::int64_t batch_size_ = 1;
   Share share_;
-  std::optional<Permutation> permutation_;  ///< none: the dataset's own order
+  std::optional<Permutation> permutation_;          ///< of a shuffle that is computed place by place
+  std::optional<std::vector<std::int64_t>> order_;  ///< of one that is drawn as a whole; neither: the dataset's own
+  std::string order_name_;
 };
 
 /// Where a loader is: the epoch, and how much of it was handed out. Knows nothing of the data but how much there is.
 class Schedule {
  public:
-  /// Throws ConfigError for options that cannot be.
-  Schedule(std::int64_t total, const DataLoaderOptions& options, Team team, std::uint64_t seed);
+  /// Of a dataset with `size` samples. Throws ConfigError for options that cannot be.
+  Schedule(std::int64_t size, const DataLoaderOptions& options, Team team, std::uint64_t seed);
 
   /// Of this rank in a whole epoch.
   std::int64_t batches() const;
@@ -99,9 +108,13 @@ class Schedule {
 
  private:
   Value resting(std::int64_t epoch) const;
-  std::string order_name() const;
+  /// The order of an epoch where it is drawn as a whole.
+  std::optional<std::vector<std::int64_t>> drawn(std::int64_t epoch) const;
+  /// Differs where the order does. `drawn` is that of the epoch.
+  std::string order_name(const std::optional<std::vector<std::int64_t>>& drawn) const;
 
-  std::int64_t total_;
+  std::int64_t size_;   ///< of the dataset
+  std::int64_t total_;  ///< of an epoch: another number only in an order of the user's own
   DataLoaderOptions options_;
   Team team_;
   std::uint64_t seed_;

@@ -2,11 +2,13 @@
 
 #include <filesystem>
 #include <string>
+#include <type_traits>
 
 namespace lockstep::torch {
 
 struct ProfileOptions {
   std::filesystem::path directory{};  ///< empty: pytorch_profiler in the run directory, or here outside of a worker
+  std::filesystem::path file{};       ///< not empty: the trace itself; one of several workers adds .rank_<rank>
   bool record_shapes = false;
   bool profile_memory = false;
   bool only_rank_zero = false;  ///< other ranks then record nothing
@@ -14,7 +16,7 @@ struct ProfileOptions {
 
 /// Records what this worker does from its construction on, and saves it at its end as
 /// rank_<rank>.<number>.pt.trace.json, which Chrome (chrome://tracing), Perfetto and TensorBoard show. One at a time in
-/// a process, begun and ended in one thread.
+/// a process, begun and ended in one thread; a second one is a ConfigError.
 ///
 ///     {
 ///       auto trace = lockstep::torch::profile();
@@ -40,5 +42,12 @@ class Profile {
 
 /// The same as a function.
 [[nodiscard]] inline Profile profile(const ProfileOptions& options = {}) { return Profile(options); }
+/// `profile("trace.json")`: a path that ends in .json is the file, any other the directory.
+template <class Path>
+requires std::is_convertible_v<const Path&, std::filesystem::path>
+[[nodiscard]] Profile profile(const Path& path) {
+  const std::filesystem::path place = path;
+  return place.extension() == ".json" ? Profile({.file = place}) : Profile({.directory = place});
+}
 
 }  // namespace lockstep::torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import zlib
 from array import array
@@ -18,11 +17,28 @@ from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampl
 from lockstep.errors import LockstepError
 
 WHERE = "[prepare_data_loader]"
+_ALL_BITS = 2**64 - 1
 
 
-def mixed(*numbers: int) -> int:
-    """A seed of 63 bits in which all `numbers` count: seed 1 in epoch 0 is not seed 0 in epoch 1."""
-    return int.from_bytes(hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest(), "little") >> 1
+def mixed(first: int, *rest: int) -> int:
+    """A seed of 63 bits in which all numbers count: seed 1 in epoch 0 is not seed 0 in epoch 1.
+
+    C++ computes it too (src/torch/order.cpp), for loaders with the order of these.
+    """
+    value = _scrambled(first + 0x9E3779B97F4A7C15)
+    for number in rest:
+        value = _scrambled(value + number * 0xD1342543DE82EF95 + 1)
+    return value >> 1
+
+
+def _scrambled(value: int) -> int:
+    """64 bits, each of which depends on every bit of `value`."""
+    value &= _ALL_BITS
+    value ^= value >> 30
+    value = value * 0xBF58476D1CE4E5B9 & _ALL_BITS
+    value ^= value >> 27
+    value = value * 0x94D049BB133111EB & _ALL_BITS
+    return value ^ value >> 31
 
 
 def share(

@@ -45,10 +45,11 @@ def step(net: Net, optimizer: torch.optim.Optimizer, number: int) -> None:
     optimizer.step()
 
 
-def tool(*arguments: object) -> None:
-    """A missing tool is a failure: the development build makes it."""
+def tool(*arguments: object) -> str:
+    """What it printed. A missing tool is a failure: the development build makes it."""
     done = subprocess.run([TOOL, *map(str, arguments)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def assert_close(state: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
@@ -90,6 +91,19 @@ def test_cpp_goes_on_with_a_checkpoint_of_python(kind: str, named: bool, tmp_pat
     saved = Checkpoint.from_directory(tmp_path / "cpp").to_dict()
     assert saved["done"] == 3
     assert_close(saved["model"], net.state_dict())
+
+
+@pytest.mark.parametrize("key", ["model_state_dict", "state_dict"])
+def test_cpp_reads_the_keys_that_python_programs_use(key: str, tmp_path: Path) -> None:
+    net = Net()
+    optimizer = OPTIMIZERS["Adam"](net.parameters())
+    step(net, optimizer, 0)
+    state = {"done": 1, key: net.state_dict(), "optimizer_state_dict": optimizer.state_dict(), "mean": torch.ones(3)}
+    Checkpoint.from_dict(state).to_directory(tmp_path / "python")
+    tool("step", "Adam", tmp_path / "python", tmp_path / "cpp")
+    step(net, optimizer, 1)
+    assert_close(Checkpoint.from_directory(tmp_path / "cpp").to_dict()["model"], net.state_dict())
+    assert float(tool("sum", "mean", tmp_path / "python")) == 3
 
 
 def test_safetensors_reads_the_file_of_cpp(tmp_path: Path) -> None:

@@ -215,6 +215,28 @@ def test_the_mean_of_one_is_itself() -> None:
         all_reduce_mean([1])  # type: ignore[arg-type]
 
 
+def test_the_mean_of_a_number_and_of_lists(torch_fit: Fit) -> None:
+    def train_func() -> None:
+        rank = session.get_world_rank()
+        mean = all_reduce_mean(torch.tensor(rank))
+        session.report({"mean": mean, **all_reduce_mean({"losses": [rank, 2 * rank], "deep": {"pair": (rank, [1])}})})
+
+    metrics = torch_fit(train_func, 3).metrics
+    assert (metrics["mean"], metrics["losses"], metrics["deep"]) == (1, [1, 2], {"pair": [1, [1]]})
+
+
+def test_metrics_with_other_keys_are_refused_on_every_rank(torch_fit: Fit) -> None:
+    def train_func() -> None:
+        rank = session.get_world_rank()
+        with pytest.raises(ConfigError, match="only rank 0 has accuracy, only rank 1 has correct;"):
+            all_reduce_mean({"loss": 1, "accuracy" if rank == 0 else "correct": 2})
+        with pytest.raises(ConfigError, match="only rank 0 has nothing, only rank 1 has losses/1;"):
+            all_reduce_mean({"losses": [0] * (rank + 1)})
+        session.report(all_reduce_mean({"loss": rank}))
+
+    assert torch_fit(train_func, 2).metrics["loss"] == 0.5
+
+
 def test_torchmetrics_aggregate_over_workers(torch_fit: Fit) -> None:
     def train_func() -> None:
         import torchmetrics

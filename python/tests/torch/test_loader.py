@@ -143,6 +143,16 @@ def test_a_shuffle_follows_from_seed_and_epoch(prepare_all: PrepareAll, monkeypa
     assert by_loader == by_sampler == seeded == order(seed=3, generator=torch.Generator().manual_seed(7))
 
 
+def test_the_order_is_the_one_that_cpp_computes(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/torch/loader_test.cpp has the same numbers."""
+    loader = prepare(0, 1, DataLoader(Numbers(10), 10, shuffle=True))
+    assert flat(batches(loader)) == [2, 0, 1, 3, 8, 4, 5, 6, 7, 9]
+    monkeypatch.setattr(_context, "seed", 7)
+    loader = prepare(0, 1, DataLoader(Numbers(10), 10, shuffle=True))
+    loader.set_epoch(3)
+    assert flat(batches(loader)) == [8, 4, 7, 1, 0, 6, 9, 5, 2, 3]
+
+
 def test_seed_and_epoch_do_not_add_up(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     def epochs(seed: int) -> list[list[int]]:
         monkeypatch.setattr(_context, "seed", seed)
