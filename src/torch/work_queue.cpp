@@ -69,6 +69,7 @@ struct WorkQueue::State {
   bool closing = false;
   int idle = 0;  ///< threads that wait for something to do
   std::vector<std::thread> threads;
+  std::shared_ptr<State> kept;  ///< in a child of fork(): itself
 
   bool has_job() const { return !busy && !entries.empty(); }
   bool is_done() const { return closing && !busy && entries.empty() && endings.empty(); }
@@ -79,7 +80,7 @@ WorkQueue::WorkQueue() : owner_pid_(::getpid()), state_(std::make_shared<State>(
 WorkQueue::~WorkQueue() {
   close();
   // A child of fork() leaves everything as it is: threads of the parent sleep in it.
-  if (!is_owner()) static_cast<void>(new std::shared_ptr<State>(std::move(state_)));
+  if (!is_owner()) state_->kept = state_;
 }
 
 bool WorkQueue::is_owner() const { return ::getpid() == owner_pid_; }

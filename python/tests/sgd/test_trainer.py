@@ -426,10 +426,18 @@ def test_one_who_calls_exit_has_left(make: MakeTrainer) -> None:
         assert iterator._executor._num_failures == 2
 
 
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def test_a_worker_that_died_between_runs_costs_nothing(make: MakeTrainer) -> None:
     with make(max_retries=0) as trainer:
         pids = trainer.run(os.getpid)
         os.kill(pids[0], signal.SIGKILL)
+        wait_until_gone(pids[0])
         again = trainer.run(os.getpid)
         assert not set(pids) & set(again)
         assert trainer._executor._num_failures == 0
