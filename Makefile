@@ -55,5 +55,5 @@ format: setup
 	$(python) scripts/lint.py --fix
 
 clean:
-	rm -rf build build-wheel .venv/bin/lockstep python/lockstep/bin python/lockstep/cmake python/lockstep/_core*.so .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build build-wheel .venv/bin/lockstep python/lockstep/bin python/lockstep/cmake python/lockstep/_core*.so python/lockstep/torch/_c10d_*.so .mypy_cache .pytest_cache .ruff_cache
 	find python tests examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -158,8 +158,8 @@ void CommandLine::add_new() {
   CLI::App* create = add(app_, "new", "Write a project to start from", "  lockstep new cpp my_training");
   create->require_subcommand(1);
   CLI::App* cpp = add(*create, "cpp", "Write a C++ project that trains a LibTorch model",
-                      "  lockstep new cpp my_training         in a new directory; the project has its name\n"
-                      "  lockstep new cpp ~/work/classifier   somewhere else\n"
+                      "  lockstep new cpp my_training          in a new directory; the project has its name\n"
+                      "  lockstep new cpp ~/models/classifier  somewhere else\n"
                       "\n"
                       "Then, in that directory:\n"
                       "  cmake -S . -B build\n"

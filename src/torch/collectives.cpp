@@ -144,7 +144,7 @@ Value all_reduce(const Value& metrics, Reduce how) {
     names.push_back(name);
     numbers.push_back(value.is_boolean() ? value.get<bool>() : value.get<double>());
   });
-  if (world_size() > 1) check_equal(names);
+  if (world_size() > 1 && metrics.is_object()) check_equal(names);
   if (!numbers.empty()) {
     const auto count = static_cast<std::int64_t>(numbers.size());
     all_reduce(::torch::from_blob(numbers.data(), {count}, ::torch::kFloat64), how);

@@ -31,7 +31,8 @@ def all_reduce_mean(metrics: Any) -> Any:
     shape = _flatten(_checked(metrics), "", names, numbers)
     if _context.world_size() == 1:
         return _rebuild(shape, iter(numbers))
-    _check_equal(names)
+    if isinstance(metrics, Mapping):
+        _check_equal(names)
     values = torch.tensor(numbers, dtype=torch.float64, device=_exchange_device())
     if numbers:
         dist.all_reduce(values)
