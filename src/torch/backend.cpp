@@ -5,9 +5,11 @@
 #include <lockstep/error.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
+
+#include "torch/elements.h"
+#include "torch/sparse.h"
 
 namespace lockstep::torch {
 
@@ -23,7 +25,7 @@ struct SharedMemoryBackend::Call {
   Call(c10d::OpType type_, const char* title_) : type(type_), title(title_) {}
 
   /// For c10d's checks of arguments, which tell what is wrong.
-  std::function<void(const std::string&)> refuse() const {
+  Refuse refuse() const {
     return [this](const std::string& what) { C10_THROW_ERROR(ValueError, "[" + std::string(title) + "] " + what); };
   }
 };
@@ -31,9 +33,7 @@ struct SharedMemoryBackend::Call {
 namespace {
 
 using collective::ConstPart;
-using collective::DType;
 using collective::Part;
-using Tensors = SharedMemoryBackend::Tensors;
 using Group = collective::Communicator;
 
 /// How long shutdown() waits for messages to be taken.
@@ -57,24 +57,6 @@ class StoreRendezvous final : public collective::Rendezvous {
   std::string prefix_;
 };
 
-/// A tensor's elements in one piece: its own memory where they lie so, else a copy.
-class Elements {
- public:
-  explicit Elements(const at::Tensor& tensor)
-      : tensor_(tensor), dense_(tensor.resolve_conj().resolve_neg().contiguous()) {}
-
-  std::byte* data() const { return static_cast<std::byte*>(dense_.data_ptr()); }
-  std::size_t bytes() const { return dense_.nbytes(); }
-  std::size_t size() const { return static_cast<std::size_t>(dense_.numel()); }
-  /// Brings what was written to data() into the tensor.
-  void store() const {
-    if (!dense_.is_same(tensor_)) tensor_.copy_(dense_);
-  }
-
- private:
-  at::Tensor tensor_, dense_;
-};
-
 /// Brings what was received into the tensor, unless there was an error; or the error of doing so.
 std::exception_ptr stored(const Elements& elements, bool inference_mode, const std::exception_ptr& error) {
   if (error) return error;
@@ -87,130 +69,6 @@ std::exception_ptr stored(const Elements& elements, bool inference_mode, const s
   } catch (...) {
     return std::current_exception();
   }
-}
-
-std::vector<Elements> elements_of(const Tensors& tensors) { return {tensors.begin(), tensors.end()}; }
-
-/// Where the elements of several tensors lie.
-template <class Pointer>
-std::vector<Pointer> places(const std::vector<Elements>& list) {
-  std::vector<Pointer> pointers;
-  pointers.reserve(list.size());
-  for (const auto& each : list) pointers.push_back(each.data());
-  return pointers;
-}
-
-void store_all(const std::vector<Elements>& list) {
-  for (const auto& each : list) each.store();
-}
-
-std::optional<DType> dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-    case at::kComplexFloat:
-      return DType::float32;
-    case at::kDouble:
-    case at::kComplexDouble:
-      return DType::float64;
-    case at::kBFloat16:
-      return DType::bfloat16;
-    case at::kHalf:
-      return DType::float16;
-    case at::kChar:
-      return DType::int8;
-    case at::kShort:
-      return DType::int16;
-    case at::kInt:
-      return DType::int32;
-    case at::kLong:
-      return DType::int64;
-    case at::kByte:
-      return DType::uint8;
-    case at::kUInt16:
-      return DType::uint16;
-    case at::kUInt32:
-      return DType::uint32;
-    case at::kUInt64:
-      return DType::uint64;
-    case at::kBool:
-      return DType::boolean;
-    default:
-      return std::nullopt;
-  }
-}
-
-std::optional<collective::ReduceOp> op_of(c10d::ReduceOp::RedOpType op) {
-  using collective::ReduceOp;
-  switch (op) {
-    case c10d::ReduceOp::SUM:
-      return ReduceOp::sum;
-    case c10d::ReduceOp::AVG:
-      return ReduceOp::avg;
-    case c10d::ReduceOp::PRODUCT:
-      return ReduceOp::product;
-    case c10d::ReduceOp::MIN:
-      return ReduceOp::min;
-    case c10d::ReduceOp::MAX:
-      return ReduceOp::max;
-    case c10d::ReduceOp::BAND:
-      return ReduceOp::bit_and;
-    case c10d::ReduceOp::BOR:
-      return ReduceOp::bit_or;
-    case c10d::ReduceOp::BXOR:
-      return ReduceOp::bit_xor;
-    default:
-      return std::nullopt;
-  }
-}
-
-/// How elements are combined. A complex number is two.
-struct Reduction {
-  DType dtype;
-  collective::ReduceOp op;
-  std::size_t parts = 1;
-
-  std::size_t count(const Elements& elements) const { return elements.size() * parts; }
-};
-
-/// Throws when it means nothing.
-Reduction reduction_of(const char* what, const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  using collective::ReduceOp;
-  const auto type = dtype_of(tensor.scalar_type());
-  const auto how = op_of(op);
-  TORCH_CHECK_TYPE(type, "[", what, "] cannot combine elements of type ", tensor.scalar_type(),
-                   "; convert the tensor to another type");
-  const bool known = how && collective::supported(*type, *how);
-  TORCH_CHECK_VALUE(known && (!tensor.is_complex() || how == ReduceOp::sum || how == ReduceOp::avg), "[", what,
-                    "] this operation means nothing for elements of type ", tensor.scalar_type(),
-                    "; use ReduceOp.SUM, or another type");
-  return {*type, *how, tensor.is_complex() ? std::size_t{2} : std::size_t{1}};
-}
-
-void check_plain(const std::function<void(const std::string&)>& refuse, const at::ArrayRef<at::Tensor> tensors) {
-  for (const auto& tensor : tensors) {
-    c10d::assertCPU(refuse, {tensor});
-    c10d::assertDense(refuse, {tensor});
-  }
-}
-
-/// One tensor for every rank, each like `one`.
-void check_list(const std::function<void(const std::string&)>& refuse, const Tensors& list, const at::Tensor& one,
-                int world) {
-  if (list.size() != static_cast<std::size_t>(world))
-    refuse("a list of " + std::to_string(list.size()) + " tensors in a group of " + std::to_string(world) +
-           "; give one for every rank");
-  check_plain(refuse, list);
-  c10d::assertTypeAndSizesMatch(refuse, list, one.options(), one.sizes());
-}
-
-/// `many` holds `one` for every rank.
-void check_rows(const std::function<void(const std::string&)>& refuse, const at::Tensor& many, const at::Tensor& one,
-                int world) {
-  check_plain(refuse, {many, one});
-  if (many.scalar_type() != one.scalar_type() || many.numel() != one.numel() * world)
-    refuse("a tensor of " + std::to_string(many.numel()) + " " + c10::toString(many.scalar_type()) + " and one of " +
-           std::to_string(one.numel()) + " " + c10::toString(one.scalar_type()) + " in a group of " +
-           std::to_string(world) + "; the first must be as large as " + std::to_string(world) + " of the second");
 }
 
 void all_reduce(Group& group, const at::Tensor& tensor, const Reduction& how) {
@@ -244,60 +102,6 @@ void reduce_scatter_rows(Group& group, const at::Tensor& output, const at::Tenso
   const auto rows = collective::rows(static_cast<const void*>(all.data()), mine.bytes(), group.size());
   group.reduce_scatter(rows, mine.data(), how.count(mine), how.dtype, how.op);
   mine.store();
-}
-
-/// Every rank's tensor; `counts` is how many rows each has.
-Tensors gather_unequal(Group& group, const at::Tensor& mine, const std::vector<std::int64_t>& counts, int along) {
-  const Elements own(mine);
-  const std::vector<ConstPart> in(counts.size(), ConstPart{own.data(), own.bytes()});
-  Tensors all;
-  std::vector<Part> out;
-  for (const auto count : counts) {
-    auto shape = mine.sizes().vec();
-    shape[static_cast<std::size_t>(along)] = count;
-    all.push_back(at::empty(shape, mine.options()));
-    out.push_back({all.back().data_ptr(), all.back().nbytes()});
-  }
-  group.all_to_all(in, out);
-  return all;
-}
-
-/// What a rank's sparse tensor is, in words that can be gathered.
-using SparseShape = std::array<std::int64_t, 16>;
-
-SparseShape shape_of(const at::Tensor& tensor) {
-  SparseShape shape{};
-  TORCH_CHECK_VALUE(tensor.dim() <= 13, "[lockstep:all_reduce] a sparse tensor of ", tensor.dim(),
-                    " dimensions; there may be 13");
-  shape[0] = tensor.sparse_dim();
-  shape[1] = tensor.dim();
-  std::copy(tensor.sizes().begin(), tensor.sizes().end(), shape.begin() + 2);
-  shape.back() = tensor._nnz();
-  return shape;
-}
-
-/// Each rank may have other indices: all get all, and add what stands at the same ones.
-void all_reduce_sparse(Group& group, const at::Tensor& tensor, bool average) {
-  const at::Tensor mine = tensor.coalesce();
-  const SparseShape shape = shape_of(mine);
-  std::vector<SparseShape> shapes(static_cast<std::size_t>(group.size()));
-  group.all_gather(shape.data(), collective::rows(static_cast<void*>(shapes.data()), sizeof shape, group.size()),
-                   sizeof shape);
-  std::vector<std::int64_t> counts;
-  for (std::size_t rank = 0; rank < shapes.size(); ++rank) {
-    if (!std::equal(shape.begin(), shape.end() - 1, shapes[rank].begin()))
-      throw ConfigError("[lockstep:all_reduce] the sparse tensors of ranks " + std::to_string(group.rank()) + " and " +
-                        std::to_string(rank) + " have other shapes; give all ranks the same");
-    counts.push_back(shapes[rank].back());
-  }
-  const auto indices = gather_unequal(group, mine.indices(), counts, 1);
-  const auto values = gather_unequal(group, mine.values(), counts, 0);
-  // The indices come from tensors that were checked.
-  at::Tensor sum =
-      at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), at::cat(values, 0), tensor.sizes(), tensor.options())
-          .coalesce();
-  if (average) sum.div_(group.size());
-  tensor.copy_(sum);
 }
 
 /// The parts of a tensor that go to, or come from, each rank: `splits` rows each, or as many for all.

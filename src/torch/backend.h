@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collective/communicator.h"
+#include "torch/elements.h"
 #include "torch/work_queue.h"
 
 namespace lockstep::torch {
@@ -24,7 +25,6 @@ namespace lockstep::torch {
 /// caller waits run in the caller. Messages between two ranks go their own way.
 class SharedMemoryBackend final : public c10d::Backend {
  public:
-  using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<Tensors>;
   using Result = c10::intrusive_ptr<c10d::Work>;
   using Timeout = std::chrono::milliseconds;
