@@ -54,14 +54,23 @@ jax() {
   install "jax[cpu]==0.10.2" $(pinned numpy cloudpickle safetensors pytest pytest-timeout)
 }
 
+# The command line finds the Python beside it: it cannot be a link.
+command_line() {
+  if [ -x .venv/bin/lockstep ]; then cp --update --preserve=timestamps .venv/bin/lockstep "$venv/bin/lockstep"; fi
+}
+
 for name in "$@"; do
   venv=.venv-$name
   stamp=$venv/made-$({ echo "$PWD"; declare -f "$name"; cat requirements-dev.txt; } | sha256sum | cut -c1-16)
-  [ -e "$stamp" ] && continue
+  if [ -e "$stamp" ]; then
+    command_line
+    continue
+  fi
   echo "[environments] making $venv"
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   "$name"
   echo "$PWD/python" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/lockstep-development.pth"
+  command_line
   rm -f "$venv"/made-*
   touch "$stamp"
 done

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lockstep.errors import ConfigError
+
 if TYPE_CHECKING:
     from lockstep.sgd.worker_group import WorkerGroup
 
@@ -80,3 +82,11 @@ class Backend:
 
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: BackendConfig) -> None:
         """The workers are about to end; after a failure they have ended already."""
+
+
+def hooks_class(config: BackendConfig | None) -> type[Backend] | None:
+    """The configuration's ``backend_cls``, or None; ConfigError when it is something else."""
+    kind = None if config is None else config.backend_cls
+    if kind is not None and not isinstance(kind, type):
+        raise ConfigError(f"[backend] backend_cls is {kind!r}; it must be a class that derives from Backend")
+    return kind

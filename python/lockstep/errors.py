@@ -440,7 +440,9 @@ def _grouped(first: Failure, others: Sequence[Failure]) -> list[str]:
     groups: dict[str, list[int]] = {}
     for failure in others:
         same = (failure.kind, failure.summary) == (first.kind, first.summary)
-        groups.setdefault("the same error" if same else failure.summary, []).append(failure.rank)
+        ranks = groups.setdefault("the same error" if same else failure.summary, [])
+        if failure.rank not in ranks:
+            ranks.append(failure.rank)
     return [f"{'rank' if len(ranks) == 1 else 'ranks'} {listed(ranks)}: {what}" for what, ranks in groups.items()]
 
 

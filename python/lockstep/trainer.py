@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core, _pickling
-from lockstep.backend import BackendConfig
+from lockstep.backend import BackendConfig, hooks_class
 from lockstep.callbacks import CallbackAdapter
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import CheckpointConfig, RunConfig, ScalingConfig, local_path, plain
@@ -83,7 +83,7 @@ class DataParallelTrainer:
         kind = self._type_of_checkpoints()
         adapters = [CallbackAdapter(callback, kind) for callback in self.run_config.callbacks or ()]
         resume_from = None if self.resume_from_checkpoint is None else self.resume_from_checkpoint._as_handle()
-        if self.backend_config is not None and self.backend_config.backend_cls is not None:
+        if hooks_class(self.backend_config) is not None:
             from lockstep.sgd.fit import fit_in_group
 
             outcome, interrupt = fit_in_group(self, self._options(payload), payload, adapters, resume_from)
@@ -171,6 +171,7 @@ class DataParallelTrainer:
         _check("train_loop_config", self.train_loop_config, (dict, type(None)), "a dict or None")
         if self.backend_config is not None:
             self.backend_config.validate()
+            hooks_class(self.backend_config)
         self.scaling_config.validate()
         self.run_config.validate()
         (self.run_config.checkpoint_config or CheckpointConfig()).validate_for_function()
@@ -258,8 +259,8 @@ def process_options(modules: tuple[str, ...], backend: BackendConfig | None) -> 
     if backend is None:
         return _process_options(modules, {})
     needs = {"environment": backend.environment(), "preload": list(backend.preload)}
-    if backend.backend_cls is not None:
-        needs["backend_cls"] = backend.backend_cls.__qualname__
+    if hooks := hooks_class(backend):
+        needs["backend_cls"] = hooks.__qualname__
     return {**_process_options(modules, needs), **backend.run_options()}
 
 

@@ -16,9 +16,10 @@ std::string module_name(const py::handle& object) {
 [[noreturn]] void refuse(const py::handle& object, const std::string& path) {
   const std::string module = module_name(object), type = type_name(object);
   std::string message = path + " is a " + (module.empty() || module == "builtins" ? type : module + "." + type) + "; ";
-  if (module.starts_with("torch") || module.starts_with("tensorflow") || module.starts_with("jax"))
-    message += module.starts_with("torch") ? "write .item() for one number, or .tolist() for several"
-                                           : "write float(...) for one number, or .numpy() for several";
+  if (module.starts_with("torch") || module.starts_with("jax"))
+    message += "write .item() for one number, or .tolist() for several";
+  else if (module.starts_with("tensorflow"))
+    message += "write float(...) for one number, or .numpy() for several";
   else
     message += "report None, bool, int, float, str, list, dict, or numpy scalars and arrays";
   throw py::type_error(message);

@@ -68,6 +68,12 @@ def test_failure_from_dict_keeps_defaults() -> None:
     assert failure == Failure("signal", rank=2, log_lines=("a", "b"))
 
 
+def test_a_rank_that_failed_twice_is_named_once() -> None:
+    deaths = [Failure("signal", 1, "n1", 0, "the worker was killed by SIGKILL")] * 3
+    lines = failure_message(deaths, "", "HorovodTrainer").splitlines()
+    assert "rank 1: the same error" in lines
+
+
 def test_message_tells_first_rank_first_and_groups_the_others() -> None:
     first = Failure("exception", 1, "n1", 2, "boom", "ValueError", BOOM, ("epoch 3", *BOOM.splitlines()))
     same = [Failure("exception", rank, "n1", 2, "boom", "ValueError", BOOM) for rank in (0, 2, 3)]

@@ -27,6 +27,17 @@ def test_every_public_name_is_there() -> None:
     )
 
 
+def test_names_of_ray_train_where_the_packages_name_was_replaced() -> None:
+    for name in ("tensorflow", "horovod", "torch"):
+        code = f"import lockstep.train.{name}, lockstep.{name}; print(lockstep.train.{name} is lockstep.{name})"
+        assert python(code) == "True"
+    assert python("from lockstep.air import session; from lockstep import session as s; print(s is session)") == "True"
+    code = (
+        "import lockstep, lockstep.air as air; print(all(getattr(lockstep, n) is getattr(air, n) for n in air.__all__))"
+    )
+    assert python(code) == "True"
+
+
 def test_elsewhere_the_import_says_linux_only() -> None:
     code = (
         "import sys; sys.platform = 'darwin'\ntry:\n    import lockstep\nexcept ImportError as error:\n    print(error)"

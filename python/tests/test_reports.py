@@ -117,13 +117,21 @@ def test_other_values_are_refused_and_named(fit: Fit, metrics: Any, words: list[
         assert word in caught.value.failures[0].message
 
 
-def test_a_tensor_is_refused_with_advice(fit: Fit) -> None:
+@pytest.mark.parametrize(
+    ("module", "advice"),
+    [
+        ("torch", r"\.item\(\).*\.tolist\(\)"),
+        ("jaxlib._jax", r"\.item\(\).*\.tolist\(\)"),
+        ("tensorflow.python", r"\.numpy\(\)"),
+    ],
+)
+def test_a_tensor_is_refused_with_advice(fit: Fit, module: str, advice: str) -> None:
     class Tensor:
         """Looks like a tensor to the one who asks for its module."""
 
-    Tensor.__module__ = "torch"
+    Tensor.__module__ = module
 
-    with pytest.raises(TrainingFailedError, match=r'\["loss"\].*\.item\(\)'):
+    with pytest.raises(TrainingFailedError, match=rf'\["loss"\].*{advice}'):
         fit(lambda: session.report({"loss": Tensor()}), workers=1)
 
 

@@ -28,7 +28,9 @@ void Recorder::guard(Callback& callback, const char* hook, const std::function<v
   try {
     body();
   } catch (const std::exception& error) {
-    throw CallbackError(callback.name(), hook, error.what());
+    // One that stands for something else than a callback says itself what and where it is.
+    const std::string name = callback.name();
+    throw CallbackError(name.find('.') == std::string::npos ? name + "." + hook : name, error.what());
   }
 }
 

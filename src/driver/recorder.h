@@ -18,8 +18,9 @@ namespace lockstep::driver {
 /// A callback raised; the message names it.
 class CallbackError : public Error {
  public:
-  CallbackError(const std::string& callback, const std::string& hook, const std::string& what)
-      : Error("[callback] " + callback + "." + hook + " raised: " + what) {}
+  /// `place`: the callback and its hook.
+  CallbackError(const std::string& place, const std::string& what)
+      : Error("[callback] " + place + " raised: " + what) {}
 };
 
 /// Where reports go: rank 0's, filled up, to the files, the callbacks and the console; every rank's to callbacks that

@@ -552,7 +552,10 @@ class RunLoop {
     record_.finished = unix_seconds(wall_now());
     if (end_->outcome == Outcome::failed) {
       // The record holds them with the rank's last lines; a driver's own failure is not in it yet.
-      if (record_.failures.empty() || record_.failures.back().message != end_->failures.back().message)
+      const auto same = [](const Failure& a, const Failure& b) {
+        return a.attempt == b.attempt && a.message == b.message;
+      };
+      if (record_.failures.empty() || !same(record_.failures.back(), end_->failures.back()))
         record_.failures.insert(record_.failures.end(), end_->failures.begin(), end_->failures.end());
       record_.error = describe(end_->failures);
     }

@@ -494,7 +494,7 @@ struct Step {
   void on(DriverFailed event) {
     if (state.phase == Phase::ended) return;
     state.fatal = state.fatal || event.fatal;
-    event.failure.attempt = std::max(state.attempt, 0);
+    event.failure.attempt = state.phase == Phase::idle ? state.attempt + 1 : state.attempt;
     if (state.phase == Phase::idle) {
       state.failures.push_back(std::move(event.failure));
       return end(Outcome::failed);

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstep import _core, _pickling
-from lockstep.callbacks import CallbackAdapter
+from lockstep.callbacks import Callback, CallbackAdapter, RunInfo
 from lockstep.config import FailureConfig
 from lockstep.sgd.worker_group import WorkerDied, WorkerGroup
+from lockstep.trainer import may_handle_signals
 
 if TYPE_CHECKING:
     from lockstep.trainer import DataParallelTrainer
@@ -22,7 +24,11 @@ def fit_in_group(
     adapters: list[CallbackAdapter],
     resume_from: _core.Checkpoint | None,
 ) -> tuple[_core.RunOutcome, int]:
-    """As ``_core.run``: every attempt is a run on a group of workers, which the backend joins first."""
+    """As ``_core.run``: every attempt is a run on a group of workers, which the backend joins first.
+
+    A hook that fails, or whose workers die, ends the attempt like a training function that does. It is added to
+    `adapters` when it ended the run.
+    """
     failure_config = trainer.run_config.failure_config or FailureConfig()
     retries = failure_config.max_failures
     function, config, _ = _pickling.unpack(payload)
@@ -35,26 +41,64 @@ def fit_in_group(
     hooks = [_Attempts(adapter) for adapter in adapters]
     failures = 0
     try:
-        group.start()
         while True:
+            again = retries < 0 or failures < retries
             for hook in hooks:
-                hook.again = retries < 0 or failures < retries
-            group.begin_training()
-            outcome, signal, _ = group.launch(options, joined_payload, hooks, resume_from)
-            if outcome.state != "failed" or not _may_go_on(adapters) or not (retries < 0 or failures < retries):
+                hook.again = again
+            failed = _join(group)
+            if failed is None:
+                outcome, signal, _ = group.launch(options, joined_payload, hooks, resume_from)
+            else:
+                outcome, signal, _ = _core.run(options, payload, [*hooks, failed], resume_from, may_handle_signals())
+            if outcome.state != "failed" or not again or not _may_go_on(adapters):
+                if failed is not None:
+                    adapters.append(failed)
                 return outcome, signal
+            if failed is not None:
+                group.stop()
             failures += 1
             options["restore"] = True
             options["run"]["storage_path"], options["run"]["name"] = os.path.split(outcome.path)
-    except WorkerDied as death:
-        raise death.result.error from None  # type: ignore[misc]
     finally:
+        _shut_down(group)
+
+
+def _join(group: WorkerGroup) -> CallbackAdapter | None:
+    """Starts the workers and lets the backend prepare them. What went wrong comes as a callback that fails the run, so
+    that the run's files and the other callbacks tell of it."""
+    try:
+        if not group.is_started:
+            group.start()
+        group.begin_training()
+        return None
+    except WorkerDied as death:
+        error: Exception = death.result.error or death
+    except Exception as raised:
+        error = raised
+    adapter = CallbackAdapter(_Failing(error))
+    adapter.name = group.doing
+    return adapter
+
+
+def _shut_down(group: WorkerGroup) -> None:
+    """The run has ended: what goes wrong now does not change how."""
+    try:
         group.shutdown()
+    except Exception as error:
+        warnings.warn(f"[fit] {group.doing} raised {type(error).__name__}: {error}", RuntimeWarning, stacklevel=4)
 
 
 def _may_go_on(adapters: Sequence[CallbackAdapter]) -> bool:
     """Whether another attempt makes sense: a callback that raised would raise again."""
     return all(adapter.raised is None for adapter in adapters)
+
+
+class _Failing(Callback):
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def on_start(self, run: RunInfo) -> None:
+        raise self._error
 
 
 class _Attempts:

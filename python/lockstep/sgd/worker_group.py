@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import _core, _pickling
-from lockstep.backend import BackendConfig
+from lockstep.backend import BackendConfig, hooks_class
 from lockstep.callbacks import CallbackAdapter
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import RunConfig, ScalingConfig, plain
@@ -25,6 +25,7 @@ from lockstep.trainer import DataParallelTrainer, may_handle_signals, process_op
 END_WITHIN = 10.0
 """How long shutdown() waits for workers that end well, in seconds."""
 _REPLACED = "lockstep._worker.WorkerReplaced"
+_STARTING = "WorkerGroup.start"
 _alive: weakref.WeakSet[WorkerGroup] = weakref.WeakSet()
 
 
@@ -77,7 +78,10 @@ class WorkerGroup:
     ) -> None:
         self.scaling = scaling
         self.backend = backend
-        self._backend_hooks = None if backend is None or backend.backend_cls is None else backend.backend_cls()
+        hooks = hooks_class(backend)
+        self._backend_hooks = None if hooks is None else hooks()
+        self.doing = _STARTING
+        """What failed when start() or begin_training() raises: a hook of the backend, by its name, or the start."""
         self._trainer = trainer
         self._verbose = verbose
         self._agent: _core.AgentSlot | None = None
@@ -122,8 +126,7 @@ class WorkerGroup:
         hook = self._hook or _nothing
         self._do(Job(hook), backend=self.backend, joined=False)
         self.generation += 1
-        if self._backend_hooks is not None:
-            self._backend_hooks.on_start(self, self.backend)
+        self._tell("on_start")
 
     def _notice_deaths(self) -> None:
         """A worker that died since the last run takes the others with it."""
@@ -146,8 +149,7 @@ class WorkerGroup:
         late.start()
         self._closing = True
         try:
-            if self._backend_hooks is not None:
-                self._backend_hooks.on_shutdown(self, self.backend)
+            self._tell("on_shutdown")
             self._notice_deaths()
             if self._up:
                 self._do(Job(_nothing), keep=False)
@@ -249,8 +251,14 @@ class WorkerGroup:
     def begin_training(self) -> None:
         """Starts the workers when they are not there, and tells the backend that a run follows."""
         self.ensure_workers()
-        if self._backend_hooks is not None:
-            self._backend_hooks.on_training_start(self, self.backend)
+        self._tell("on_training_start")
+
+    def _tell(self, hook: str) -> None:
+        if self._backend_hooks is None:
+            return
+        self.doing = f"{type(self._backend_hooks).__name__}.{hook}"
+        getattr(self._backend_hooks, hook)(self, self.backend)
+        self.doing = _STARTING
 
     def _options(self, job: Job) -> dict[str, Any]:
         place = job.directory
@@ -271,6 +279,11 @@ class WorkerGroup:
         }
 
     # ------------------------------------------------------------------ in the words of others
+
+    @property
+    def num_workers(self) -> int:
+        """``len()`` of it."""
+        return len(self)
 
     @property
     def worker_group(self) -> WorkerGroup:

@@ -75,8 +75,8 @@ def __getattr__(name: str) -> Any:
     """``train.torch`` and its like, imported when first asked for."""
     import importlib
 
-    if name == "torch":
-        return importlib.import_module("lockstep.torch")
+    if name in ("horovod", "tensorflow", "torch"):
+        return importlib.import_module(f"lockstep.{name}")
     if name == "Trainer":
         return importlib.import_module("lockstep.sgd.trainer").TrainTrainer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,16 +14,9 @@ from typing import Any
 
 import pytest
 from lockstep import (
-    Callback,
     Checkpoint,
-    DataParallelTrainer,
-    FailureConfig,
     LockstepError,
-    Result,
-    RunConfig,
-    ScalingConfig,
     TrainingFailedError,
-    session,
     sgd,
 )
 from lockstep.backend import BackendConfig
@@ -648,74 +641,3 @@ def test_torch(make: MakeTrainer) -> None:
         with pytest.raises(ZeroDivisionError):
             trainer.run(lambda: 1 / 0)
         assert trainer.run(train_func) == [3.0, 3.0]
-
-
-def test_fit_calls_the_hooks_of_a_backend(tmp_path: Path) -> None:
-    """Ray's way to write one: the hooks reach the workers through the group."""
-
-    def join(value: str) -> None:
-        os.environ["JOINED"] = value
-
-    class Noting(Backend):
-        def on_start(self, worker_group: Any, backend_config: BackendConfig) -> None:
-            notes.append("start")
-            worker_group.execute(join, value="yes")
-
-        def on_training_start(self, worker_group: Any, backend_config: BackendConfig) -> None:
-            notes.append("training")
-
-        def on_shutdown(self, worker_group: Any, backend_config: BackendConfig) -> None:
-            notes.append("shutdown")
-
-    class NotingConfig(BackendConfig):
-        @property
-        def backend_cls(self) -> type[Backend]:
-            return Noting
-
-        def on_worker_start(self) -> None:
-            os.environ["IN_WORKER"] = "yes"
-
-    class Heard(Callback):
-        def on_start(self, run: Any) -> None:
-            notes.append("on_start")
-
-        def on_attempt_failed(self, failures: Any, again: bool) -> None:
-            notes.append(f"failed, again: {again}")
-
-        def on_end(self, result: Result) -> None:
-            notes.append(f"on_end, {result.state}")
-
-    def train_func(config: dict[str, Any]) -> None:
-        checkpoint = session.get_checkpoint()
-        start = checkpoint.to_dict()["epoch"] + 1 if checkpoint else 0
-        for epoch in range(start, 3):
-            metrics = {"epoch": epoch, "env": os.environ["JOINED"] + os.environ["IN_WORKER"], "lr": config["lr"]}
-            session.report(metrics, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
-            if epoch == 1 and start == 0:
-                session.get_checkpoint()
-                raise ValueError("once")
-
-    notes: list[str] = []
-    trainer = DataParallelTrainer(
-        train_func,
-        train_loop_config={"lr": 0.5},
-        backend_config=NotingConfig(),
-        scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(
-            storage_path=tmp_path, verbose=0, callbacks=[Heard()], failure_config=FailureConfig(max_failures=1)
-        ),
-    )
-    result = trainer.fit()
-    assert result.metrics["epoch"] == 2 and result.metrics["env"] == "yesyes" and result.metrics["lr"] == 0.5
-    assert [failure.message for failure in result.failures][:1] == ["once"]
-    once = ["start", "training"]
-    assert notes == [*once, "on_start", "failed, again: True", *once, "on_end, finished", "shutdown"]
-    notes.clear()
-    trainer.run_config.failure_config = None
-    trainer.run_config.name = "failing"
-    with pytest.raises(ValueError, match="once"):
-        trainer.fit()
-    assert notes == [*once, "on_start", "failed, again: False", "on_end, failed", "shutdown"]
-    assert Result.from_path(tmp_path / "failing").state == "failed"
-    restored = DataParallelTrainer.restore(tmp_path / "failing", backend_config=NotingConfig())
-    assert restored.fit().metrics["epoch"] == 2

@@ -1,0 +1,19 @@
+"""``ray.air``'s names, at the place where they are after ``ray`` was replaced by ``lockstep`` in a program::
+
+from lockstep.air import Checkpoint, ScalingConfig, session
+"""
+
+from lockstep import session
+from lockstep.checkpoint import Checkpoint
+from lockstep.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from lockstep.result import Result
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointConfig",
+    "FailureConfig",
+    "Result",
+    "RunConfig",
+    "ScalingConfig",
+    "session",
+]
