@@ -11,14 +11,10 @@ Prints, after a table of losses of both runs and of one process alone:
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 from lockstep import Result, RunConfig, ScalingConfig, session
-from lockstep.integrations.keras import ReportCheckpointCallback
-from lockstep.tensorflow import TensorflowTrainer
+from lockstep.tensorflow import ReportCheckpointCallback, TensorflowTrainer
 
 EPOCHS, GLOBAL_BATCH = 6, 64
 
@@ -86,8 +82,8 @@ def on_workers(count: int) -> Result:
 
 
 def main() -> None:
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     results = {count: on_workers(count) for count in (2, 4)}
+    model = results[2].checkpoint.get_model()  # imports TensorFlow as workers do: with Keras 2, and no log lines
     curves = {"1 process": alone()}
     for count, result in results.items():
         curves[f"{count} workers"] = result.metrics_dataframe["loss"].tolist()
@@ -97,7 +93,7 @@ def main() -> None:
     close = all(abs(a - b) < 0.05 * a for losses in found for a, b in zip(wanted, losses, strict=True))
     print("loss as in one process:", close)
     images, labels = digits()
-    predicted = results[2].checkpoint.get_model().predict(images, verbose=0).argmax(1)
+    predicted = model.predict(images, verbose=0).argmax(1)
     print("accuracy above 90 %:", bool((predicted == labels).mean() > 0.9))
 
 

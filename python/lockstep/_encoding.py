@@ -18,6 +18,8 @@ order: see ``_arrays``. With torch there also are "parameter": true, "requires_g
 "persistent" or "transient". Tensors inside of pickled objects are stored like all others; the first ``$object`` lists
 them under "tensors", and objects.pkl refers to them by their number there.
 
+TensorFlow's tensors and variables and JAX's arrays are stored as numpy's, and come back as those.
+
 C++ reads and writes the same. numpy and torch are touched only where the values or the file need them.
 """
 
@@ -111,6 +113,8 @@ class _Encoder:
         array = self._of_numpy(kind, value, path)
         if array is None:
             array = self._of_torch(kind, value, path)
+        if array is None:
+            array = self._of_others(value, path)
         return array if array is not None else self._object(value, path)
 
     def finish(self) -> bytes | None:
@@ -168,14 +172,27 @@ class _Encoder:
             return {"$numpy": value.dtype.name, "value": self.value(value.item(), path)}
         return None
 
-    def _numpy_array(self, numpy: Any, array: Any, path: tuple[str, ...]) -> Any:
-        if not _arrays.is_known(array.dtype.name) or not array.dtype.isnative:
+    def _of_others(self, value: Any, path: tuple[str, ...]) -> Any:
+        """The form of TensorFlow's or JAX's array; None when it is neither, or must be pickled."""
+        numpy = sys.modules.get("numpy")
+        if numpy is None or not _is_array_of_others(value):
             return None
-        name = self._known.get(id(array))
+        try:
+            array = numpy.asarray(value)
+        except Exception:  # it has no value yet, or lies in other processes too: pickling says so
+            return None
+        return self._numpy_array(numpy, array, path, value)
+
+    def _numpy_array(self, numpy: Any, array: Any, path: tuple[str, ...], owner: Any = None) -> Any:
+        """`owner` is what the array was made of, if that may be found in other places again."""
+        if not _comes_back(array.dtype):
+            return None
+        owner = array if owner is None else owner
+        name = self._known.get(id(owner))
         if name is None:
             contiguous = numpy.asarray(array, order="C").reshape(-1).view(numpy.uint8)
             name = self._add(path, *_arrays.as_stored(array.dtype.name, array.shape), contiguous)
-            self._remember(array, name)
+            self._remember(owner, name)
         entry: dict[str, Any] = {"$tensor": name, "kind": "numpy"}
         if array.dtype.name in _arrays.PARTS:
             entry |= {"dtype": array.dtype.name, "shape": list(array.shape)}
@@ -464,6 +481,21 @@ def _all_plain(items: list[Any]) -> bool:
     if kinds == {str}:
         return all(map(str.isascii, items))
     return kinds == {bool}
+
+
+def _comes_back(dtype: Any) -> bool:
+    """Whether numpy can read arrays of this type from the file again; float8, which other packages add, it cannot."""
+    name = dtype.name
+    return _arrays.is_known(name) and dtype.isnative and not name.startswith("float8")
+
+
+def _is_array_of_others(value: Any) -> bool:
+    """Whether it is TensorFlow's or JAX's. A package that is not imported cannot have made it."""
+    kinds = (
+        getattr(sys.modules.get(package), name, None)
+        for package, name in (("tensorflow", "Tensor"), ("tensorflow", "Variable"), ("jax", "Array"))
+    )
+    return any(isinstance(kind, type) and isinstance(value, kind) for kind in kinds)
 
 
 def _import_torch() -> Any:

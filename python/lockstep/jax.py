@@ -15,6 +15,7 @@ Importing this imports no JAX: the process that calls ``fit()`` need not load it
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from collections.abc import Callable
@@ -61,6 +62,7 @@ class JaxConfig(BackendConfig):
     def on_worker_start(self) -> None:
         import jax
 
+        jax.distributed.initialize = _once(jax.distributed.initialize)
         worker = session._get("JaxConfig.on_worker_start")
         coordinator = f"{LOOPBACK}:{session.broadcast_from_rank_zero(_hold_port() if worker.rank == 0 else 0)}"
         jax.distributed.initialize(
@@ -91,6 +93,10 @@ class JaxTrainer(FrameworkTrainer):
     """
 
     _config_type: ClassVar[type[BackendConfig]] = JaxConfig
+    _two_spellings: ClassVar[str] = "jax_config and jax_backend are two spellings of one thing; give one"
+    _instead_of_datasets: ClassVar[str] = (
+        "read the data in the training function, each rank its part (jax.process_index(), jax.process_count())"
+    )
 
     def __init__(
         self,
@@ -100,26 +106,48 @@ class JaxTrainer(FrameworkTrainer):
         jax_config: JaxConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
+        datasets: dict[str, Any] | None = None,
+        preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | None = None,
         metadata: dict[str, Any] | None = None,
+        jax_backend: JaxConfig | None = None,
     ) -> None:
+        self._refuse_data(datasets, preprocessor)
         settings = Settings(scaling_config, run_config, resume_from_checkpoint, metadata)
-        super().__init__(train_loop_per_worker, train_loop_config, settings, jax_config)
+        super().__init__(train_loop_per_worker, train_loop_config, settings, jax_config, jax_backend)
 
     @classmethod
-    def restore(
+    def restore(  # type: ignore[override]
         cls,
         path: str | os.PathLike[str],
         train_loop_per_worker: Callable[..., Any] | None = None,
         train_loop_config: dict[str, Any] | None = None,
         *,
         jax_config: JaxConfig | None = None,
-        **options: Any,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        jax_backend: JaxConfig | None = None,
     ) -> Self:
         """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
-        return super().restore(
-            path, train_loop_per_worker, train_loop_config, backend_config=cls._chosen(jax_config), **options
-        )
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint)
+        return cls._from_run(path, train_loop_per_worker, train_loop_config, settings, jax_config, jax_backend)
+
+
+def _once(initialize: Callable[..., None]) -> Callable[..., None]:
+    """``jax.distributed.initialize`` that does nothing where it has been called and is given nothing.
+
+    Functions that other launchers start call it first, and JAX knows no launcher here to ask for what is left out.
+    """
+
+    @functools.wraps(initialize)
+    def call(*arguments: Any, **named: Any) -> None:
+        import jax
+
+        if arguments or named or not jax.distributed.is_initialized():
+            initialize(*arguments, **named)
+
+    return call
 
 
 def _hold_port() -> int:

@@ -176,6 +176,7 @@ void bind_trainer(py::module_& module) {
   module.def("read_run", [](const std::string& path) { return Result::from_path(path); });
   module.def("can_restore", [](const std::string& path) { return train::can_restore(path); });
   module.def("check_run_name", [](const std::string& name) { check_run_name(name); });
+  module.def("check_hosts", [](const std::vector<std::string>& hosts) { driver::slots_of(hosts); });
   module.def("node_resources", &sys::node_resources);
   module.def("default_storage_path", [] { return store::default_storage_path().string(); });
   // Destroyed without the GIL: the agent may take a moment to end.

@@ -318,6 +318,29 @@ def test_a_new_project_builds_and_trains(project: Path, tmp_path: Path) -> None:
     assert "usage: first [--workers N]" in done.stderr
 
 
+@pytest.mark.timeout(900)
+def test_a_shared_library_of_a_project(project: Path, tmp_path: Path) -> None:
+    """Training functions may live in a library that the program links."""
+    original = (project / "CMakeLists.txt").read_text()
+    (project / "CMakeLists.txt").write_text(
+        original
+        + "\nadd_library(functions SHARED main.cpp)\ntarget_link_libraries(functions PUBLIC Lockstep::torch)"
+        + "\nadd_executable(whole whole.cpp)\ntarget_link_libraries(whole PRIVATE functions)\n"
+        + "target_compile_definitions(functions PRIVATE main=library_main)\n"
+    )
+    (project / "whole.cpp").write_text(
+        "int library_main(int, char**);\nint main(int argc, char** argv) { return library_main(argc, argv); }\n"
+    )
+    try:
+        for command in (["cmake", "-S", ".", "-B", "build"], ["cmake", "--build", "build", "--target", "whole"]):
+            done = run(command, project, **environment())
+            assert done.returncode == 0, done.stdout + done.stderr
+        done = run(["build/whole", "--epochs", "1"], project, LOCKSTEP_STORAGE_PATH=str(tmp_path))
+        assert done.returncode == 0 and "epoch 0: loss" in done.stdout, done.stdout + done.stderr
+    finally:
+        (project / "CMakeLists.txt").write_text(original)
+
+
 def test_libtorch_by_path(project: Path, tmp_path: Path) -> None:
     """An unpacked LibTorch archive is a folder with include/, lib/ and share/."""
     archive = tmp_path / "libtorch"

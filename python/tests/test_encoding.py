@@ -8,6 +8,7 @@ import math
 import random
 import sys
 import threading
+import types
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 from pathlib import Path
 from typing import Any
@@ -262,6 +263,50 @@ def test_bfloat16_without_torch_is_float32() -> None:
     value = decode('{"w": {"$tensor": "w"}}', lambda: tensors, lambda: b"")["w"]
     assert value.dtype == numpy.float32
     assert value.tolist() == [1.5, -2.0]
+
+
+def other_package(monkeypatch: pytest.MonkeyPatch, package: str, name: str) -> type:
+    """A class of arrays that stands in for that of a package which is not installed."""
+
+    class Array:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            if self.value is None:
+                raise TypeError("it has no value yet")
+            return numpy.asarray(self.value, dtype)
+
+    module = types.ModuleType(package)
+    setattr(module, name, Array)
+    monkeypatch.setitem(sys.modules, package, module)
+    return Array
+
+
+OTHERS = [("tensorflow", "Tensor"), ("tensorflow", "Variable"), ("jax", "Array")]
+
+
+@pytest.mark.parametrize(("package", "name"), OTHERS)
+def test_arrays_of_other_packages_are_stored_as_numpys(
+    monkeypatch: pytest.MonkeyPatch, package: str, name: str
+) -> None:
+    array_type = other_package(monkeypatch, package, name)
+    array, scalar = array_type(numpy.arange(6.0).reshape(2, 3)), array_type(numpy.float32(2))
+    encoded = encode({"a": array, "b": [array], "scalar": scalar})
+    assert encoded.objects is None
+    assert [(name, word, shape) for name, word, shape, _ in encoded.tensors] == [
+        ("a", "F64", (2, 3)),
+        ("scalar", "F32", ()),
+    ]
+    back = through_memory({"a": array, "b": [array], "scalar": scalar})
+    assert same(back["a"], array.value) and back["a"] is back["b"][0]
+    assert same(back["scalar"], numpy.asarray(2, "f4"))
+
+
+@pytest.mark.parametrize("value", [None, numpy.asarray(["a"], object)])
+def test_what_numpy_cannot_hold_of_them_is_pickled(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    encoded = encode({"a": other_package(monkeypatch, "jax", "Array")(value)})
+    assert encoded.tensors == [] and encoded.objects is not None
 
 
 def test_torch_tensors_without_torch_are_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,9 @@ ForkServer::ForkServer(Loop& loop, const wire::Configure& configure, Handlers ha
   options.argv = configure.program;
   options.env = configure.env;
   options.env->insert_or_assign("LOCKSTEP_FORK_SERVER_FD", std::to_string(kFd));
+  // Operations before the fork must not start a pool of threads, which children would lack. Workers set their own
+  // number.
+  options.env->insert_or_assign("OMP_NUM_THREADS", "1");
   options.cwd = configure.cwd;
   options.fds = {{theirs.get(), kFd}, {null.get(), 0}};
   options.parent_death_signal = SIGKILL;

@@ -14,14 +14,17 @@
 #include <cstring>
 #include <utility>
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "driver/rendezvous_hmac.h"
 
 namespace lockstep::driver {
 namespace {
 
 constexpr std::uint64_t kNotices = 0;
 constexpr int kBacklog = 1024;
+constexpr int kSecretDigits = 32;
 constexpr int kEventsAtOnce = 64;
 /// Until the system may accept again.
 constexpr Seconds kRest{0.1};
@@ -109,6 +112,7 @@ void Rendezvous::begin_attempt() {
   warned_ = false;
   sender_.forget_all();
   doors_.clear();
+  if (members_) secret_ = random_hex(kSecretDigits);
   listening_ = true;
   port_ = open_door(-1);
   if (members_) members_->begin();
@@ -140,15 +144,17 @@ const Rendezvous::Door* Rendezvous::door_of(int member) const {
 Value Rendezvous::place(int rank) const {
   const Slot& slot = members_ ? members_->slot(rank) : slots_.at(static_cast<std::size_t>(rank));
   const Door* own = door_of(rank);
-  return {{"address", kAddress},
-          {"port", own != nullptr ? own->port : port_},
-          {"host", slot.host},
-          {"rank", slot.rank},
-          {"size", slot.size},
-          {"local_rank", slot.local_rank},
-          {"local_size", slot.local_size},
-          {"cross_rank", slot.cross_rank},
-          {"cross_size", slot.cross_size}};
+  Value place = {{"address", kAddress},
+                 {"port", own != nullptr ? own->port : port_},
+                 {"host", members_ ? with_secret(slot.host) : slot.host},
+                 {"rank", slot.rank},
+                 {"size", slot.size},
+                 {"local_rank", slot.local_rank},
+                 {"local_size", slot.local_size},
+                 {"cross_rank", slot.cross_rank},
+                 {"cross_size", slot.cross_size}};
+  if (members_) place["secret"] = secret_;
+  return place;
 }
 
 // ---------------------------------------------------------------- connections
@@ -341,19 +347,41 @@ bool Rendezvous::concerns_members(const Connection& connection) const {
 void Rendezvous::answer_elastic(Connections::iterator connection, Instant now) {
   const auto& [method, scope, key, body] = connection->second.reader.request();
   std::optional<int> asks;
-  if (method == "GET" && scope == "rank_and_size") asks = members_->called(key);
+  const auto place = place_in(key);
+  if (method == "GET" && scope == "rank_and_size" && place) asks = members_->called(*place);
   if (method == "PUT" && scope == "global") asks = newcomer(connection->second);
   if (asks) {
     members_->ask(*asks, now);
     return hold(connection, Waits::round, *asks);
   }
   if (method == "GET" && scope == "rank_and_size") return reply(connection, 200, kNoMember);
-  const int rank = number_in(key).value_or(-1);
-  const bool is_ours = rank >= 0 && rank < static_cast<int>(slots_.size());
-  if (method == "GET" && scope == "losses" && is_ours) return hold(connection, Waits::loss, rank);
+  const auto rank = rank_of_ours(key);
+  if (method == "GET" && scope == "losses" && rank) return hold(connection, Waits::loss, *rank);
   if (method == "PUT" && scope == "worker_addresses") keep_address(connection->second);
-  if (method == "PUT" && scope == "done" && is_ours) members_->finish(rank);
+  if (method == "PUT" && scope == "done" && rank) members_->finish(*rank);
   reply(connection, method == "GET" ? 404 : 200);
+}
+
+/// What stands before the secret; nothing when that is wrong.
+std::optional<std::string_view> Rendezvous::without_secret(std::string_view text) const {
+  const std::string end = with_secret("");
+  if (text.size() < end.size()) return std::nullopt;
+  const auto size = text.size() - end.size();
+  return are_equal_secrets(text.substr(size), end) ? std::optional(text.substr(0, size)) : std::nullopt;
+}
+
+/// "host:local_rank" of "host-secret:local_rank".
+std::optional<std::string> Rendezvous::place_in(std::string_view key) const {
+  const auto colon = std::min(key.rfind(':'), key.size());
+  const auto host = without_secret(key.substr(0, colon));
+  if (!host) return std::nullopt;
+  return std::string(*host).append(key.substr(colon));
+}
+
+/// The run's rank in "rank-secret".
+std::optional<int> Rendezvous::rank_of_ours(std::string_view key) const {
+  const auto rank = number_in(without_secret(key).value_or(""));
+  return rank && *rank < static_cast<int>(slots_.size()) ? rank : std::nullopt;
 }
 
 /// Whose first words these are. One that has a door of its own says nothing elsewhere.
@@ -368,9 +396,11 @@ std::optional<int> Rendezvous::newcomer(const Connection& connection) const {
 /// A worker puts its address once, when it has its first slot.
 void Rendezvous::keep_address(const Connection& connection) {
   const StoreRequest& put = connection.reader.request();
-  const auto member = connection.door >= 0 ? std::optional(connection.door) : members_->called(put.key);
+  const auto place = place_in(put.key);
+  if (!place) return;
+  const auto member = connection.door >= 0 ? std::optional(connection.door) : members_->called(*place);
   auto address = read_notice_address(put.body);
-  if (!address) log_debug("[rendezvous] the notice address of " + in_quotes(put.key) + " is not understood");
+  if (!address) log_debug("[rendezvous] the notice address of " + in_quotes(*place) + " is not understood");
   if (member && address) sender_.set_address(*member, std::move(*address));
 }
 
@@ -403,13 +433,13 @@ void Rendezvous::end_round_when_complete(Instant now) {
   }
 }
 
-std::optional<std::string> Rendezvous::lose(int rank) {
+std::optional<std::string> Rendezvous::lose(int rank, Instant now) {
   if (!members_) return std::nullopt;
   const bool others_go_on = members_->is_away(rank);
   std::optional<std::string> impossible;
   if (!others_go_on && members_->are_joining_beside(rank))
     impossible = "the other ranks were connecting to it, and cannot leave off";
-  if (!members_->lose(rank)) impossible = "no rank that could go on is left on its host";
+  if (!members_->lose(rank, now)) impossible = "no rank that could go on is left on its host";
   sender_.forget(rank);
   std::erase_if(doors_, [&](const auto& each) { return each.second.member == rank; });
   open_door(rank);

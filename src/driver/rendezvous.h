@@ -8,6 +8,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -55,14 +57,18 @@ struct RendezvousNews {
 ///     PUT /global/rank_N                the first thing that a new worker says. It is held until the round is complete
 ///     GET /rank_and_size/host:local     a survivor asks for a new round: held likewise; the answer is its slot
 ///     PUT /worker_addresses/host:local  where the worker hears notices (NoticeAddress)
-///     GET /losses/N                     held until a member is lost. The answer: the ports of the exchange that is
+///     GET /losses/N-secret              held until a member is lost. The answer: the ports of the exchange that is
 ///                                       broken now, so that a rank can end what it still waits for there; 404: there
 ///                                       is no such rank
-///     PUT /done/N                       the function of rank N has returned: it asks for no other round
+///     PUT /done/N-secret                the function of rank N has returned: it asks for no other round
 ///
 /// In the last two N is the run's rank, else ranks are those that Horovod was told. What is put while a round is open
 /// belongs to the one that broke, and is dropped. Every attempt has a new port and an empty store, so that nothing of a
 /// dead one is served.
+///
+/// Horovod's protocol knows no authentication, but workers choose what they call their host. In elastic jobs they are
+/// told names that end in the attempt's secret: whoever does not know it, another user's process perhaps, can neither
+/// ask for a round nor say where notices go, nor hear or say anything in the scopes that are ours.
 ///
 /// Each worker that replaces another speaks through a port of its own: its first words could else be those of a
 /// survivor, which says the same in a round that has broken already, or of one that was renumbered. With `min_workers`,
@@ -92,11 +98,11 @@ class Rendezvous {
   /// When serve() is due though nobody speaks.
   std::optional<Instant> deadline() const;
 
-  /// What a rank needs to take part: "address", "port" and its slot.
+  /// What a rank needs to take part: "address", "port" and its slot; of elastic jobs also the "secret".
   Value place(int rank) const;
   /// A member died, and another takes its place; see Members. Returns why that cannot be, when all must begin anew.
   /// Throws EngineError when the other one cannot get a port.
-  std::optional<std::string> lose(int rank);
+  std::optional<std::string> lose(int rank, Instant now);
   /// Whether it replaces one that died, or begins the attempt, and has been in no round.
   bool is_fresh(int rank) const { return members_ && members_->is_fresh(rank); }
   /// Whether the others go on without it.
@@ -136,6 +142,10 @@ class Rendezvous {
   void drop(Connections::iterator connection);
   void close_late(Instant now);
   bool concerns_members(const Connection& connection) const;
+  std::string with_secret(std::string text) const { return std::move(text) + "-" + secret_; }
+  std::optional<std::string_view> without_secret(std::string_view text) const;
+  std::optional<std::string> place_in(std::string_view key) const;
+  std::optional<int> rank_of_ours(std::string_view key) const;
   std::optional<int> newcomer(const Connection& connection) const;
   void keep_address(const Connection& connection);
   void note_connected(const StoreRequest& request);
@@ -152,6 +162,7 @@ class Rendezvous {
   NoticeSender sender_;
   std::map<std::uint64_t, Door> doors_;
   int port_ = 0;
+  std::string secret_;  ///< of the attempt; of elastic jobs
   bool listening_ = false;
   std::optional<Instant> accept_again_;
   bool warned_ = false;  ///< that clients wait

@@ -77,4 +77,11 @@ std::string hmac_sha256(std::string_view key, std::string_view text) {
   return sha256(outer + sha256(inner.append(text)));
 }
 
+bool are_equal_secrets(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
 }  // namespace lockstep::driver

@@ -10,4 +10,7 @@ namespace lockstep::driver {
 std::string sha256(std::string_view text);
 std::string hmac_sha256(std::string_view key, std::string_view text);
 
+/// Whether two secrets are equal. The time that it takes tells nothing but their lengths.
+bool are_equal_secrets(std::string_view a, std::string_view b);
+
 }  // namespace lockstep::driver

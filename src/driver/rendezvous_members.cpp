@@ -9,20 +9,33 @@
 #include "base/text.h"
 
 namespace lockstep::driver {
+namespace {
+
+/// Paths hold a name and more, and are bounded.
+constexpr std::size_t kLongestName = 200;
+
+/// What every client sends in a path as it is, and no reader of paths takes for something else.
+constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
+
+bool is_name(std::string_view host) {
+  return !host.empty() && host.size() <= kLongestName && host.find_first_not_of(kPlain) == std::string_view::npos;
+}
+
+}  // namespace
 
 std::vector<Slot> slots_of(const std::vector<std::string>& hosts) {
   std::vector<Slot> slots;
   std::map<std::string, int> local_sizes;
   std::map<int, int> cross_sizes;
   for (const std::string& host : hosts) {
-    if (host.empty() || !std::ranges::all_of(host, [](unsigned char c) {
-          return c > ' ' && c < 127 && c != '/' && c != ':' && c != ',';
-        }))
-      throw ConfigError("[rendezvous] " + in_quotes(host) +
-                        " is no name for a host; use letters, digits and signs, without '/', ':' and ','");
+    if (!is_name(host))
+      throw ConfigError("[rendezvous] hosts has " + in_quotes(host) +
+                        ", which is no name for a host; use letters, digits, '-', '.', '_' and '~', at most " +
+                        std::to_string(kLongestName) + " of them");
     const bool goes_on = !slots.empty() && slots.back().host == host;
     if (!goes_on && local_sizes.contains(host))
-      throw ConfigError("[rendezvous] the ranks of host " + in_quotes(host) + " do not stand together");
+      throw ConfigError("[rendezvous] in hosts, the ranks of " + in_quotes(host) +
+                        " do not stand together; name each host's ranks one after another");
     Slot slot{host, static_cast<int>(slots.size()), static_cast<int>(hosts.size())};
     slot.local_rank = local_sizes[host]++;
     slot.cross_rank = cross_sizes[slot.local_rank]++;
@@ -69,11 +82,14 @@ std::optional<int> Members::newcomer(int rank) const {
 
 void Members::ask(int member, Instant now) {
   Member& asking = at(member);
+  const bool were_expected = are_expected();
   asking.asks = true;
   asking.joining = false;
-  if (asking.fresh) return;
-  in_round_ = true;
-  if (!first_ask_) first_ask_ = now;
+  if (!asking.fresh) {
+    in_round_ = true;
+    if (!first_ask_) first_ask_ = now;
+  }
+  if (first_ask_ && !were_expected && are_expected()) first_ask_ = now;
 }
 
 void Members::withdraw(int member) { at(member).asks = false; }
@@ -87,14 +103,18 @@ bool Members::are_joining_beside(int member) const {
   return std::ranges::any_of(members_, [&](const Member& each) { return each.joining && &each != &at(member); });
 }
 
-bool Members::lose(int member) {
+bool Members::lose(int member, Instant now) {
   Member& lost = at(member);
+  const bool were_expected = are_expected();
   lost.asks = lost.named = lost.joining = false;
   if (lost.away) return true;
   in_round_ = true;
   lost.fresh = true;
   lost.done = false;
-  if (std::ranges::none_of(members_, [](const Member& each) { return !each.fresh && each.asks; })) first_ask_.reset();
+  if (std::ranges::none_of(members_, [](const Member& each) { return !each.fresh && each.asks; }))
+    first_ask_.reset();
+  else if (!were_expected)
+    first_ask_ = now;
   if (lost.slot != 0 || std::ranges::all_of(members_, &Member::fresh)) return true;
   Member* heir = nullptr;
   for (Member& each : members_) {
@@ -190,9 +210,17 @@ std::vector<int> Members::take_stuck(Instant now) {
   return stuck;
 }
 
+/// One has died since they came together last, or all who are away are ready, and the others have had a notice.
+bool Members::are_expected() const {
+  const auto has_died = [](const Member& each) { return each.fresh && !each.away; };
+  if (std::ranges::any_of(members_, has_died)) return true;
+  return std::ranges::any_of(members_, &Member::away) &&
+         std::ranges::all_of(members_, [](const Member& each) { return !each.away || each.asks; });
+}
+
 std::optional<Instant> Members::stuck_at() const {
   const bool overdue = std::ranges::any_of(members_, [this](const Member& each) { return is_overdue(each); });
-  if (!in_round_ || !first_ask_ || !overdue) return std::nullopt;
+  if (!in_round_ || !first_ask_ || !overdue || !are_expected()) return std::nullopt;
   return *first_ask_ + ticks(options_.patience);
 }
 

@@ -18,11 +18,11 @@ struct Slot {
 };
 
 /// The slots of ranks that live on these hosts. Throws ConfigError when ranks of one host do not stand together, or a
-/// name is empty or holds what the protocol uses itself.
+/// name is empty, too long for a path, or holds what a path of the protocol cannot.
 std::vector<Slot> slots_of(const std::vector<std::string>& hosts);
 
 struct MembersOptions {
-  Seconds patience{15.0};    ///< how long members that are not fresh may take to ask, once one of them has
+  Seconds patience{15.0};    ///< how long members that are expected may take to ask, once one of them has
   int fewest = 0;            ///< so many members go on without those that are late; 0: all wait for all
   Seconds go_on_after{0.5};  ///< how long they wait for fresh ones before they do, from when one of them asked
 };
@@ -72,7 +72,7 @@ class Members {
   /// Whether anybody but `member` is joining.
   bool are_joining_beside(int member) const;
   /// It died, and another takes its place. False: no survivor could be rank 0, and the members must all begin anew.
-  bool lose(int member);
+  bool lose(int member, Instant now);
   /// Its function has returned: it comes to no other round.
   void finish(int member) { at(member).done = true; }
 
@@ -86,7 +86,8 @@ class Members {
   std::optional<int> due_notice() const;
   /// Members that are away when all others have finished, each named once: they would wait for ever.
   std::vector<int> take_needless();
-  /// Members that are overdue, each named once: they sit in an exchange with the dead, or are busy without end.
+  /// Members that are overdue, each named once: they sit in an exchange with the dead, or are busy without end. Nobody
+  /// is while none has died and no notice is due: one that asks all by itself has to wait until the others need it.
   std::vector<int> take_stuck(Instant now);
   /// When round() or take_stuck() may say something else though nobody speaks.
   std::optional<Instant> deadline() const;
@@ -105,6 +106,7 @@ class Members {
   Member& at(int member) { return members_.at(static_cast<std::size_t>(member)); }
   const Member& at(int member) const { return members_.at(static_cast<std::size_t>(member)); }
   bool is_overdue(const Member& member) const { return !member.fresh && !member.asks && !member.named; }
+  bool are_expected() const;
   std::optional<Instant> stuck_at() const;
   std::optional<Instant> smaller_at() const;
   std::vector<int> end_whole_round();
@@ -113,7 +115,7 @@ class Members {
   std::vector<Slot> slots_;
   std::vector<Member> members_;
   MembersOptions options_;
-  std::optional<Instant> first_ask_;  ///< of a member that is not fresh
+  std::optional<Instant> first_ask_;  ///< of a member that is not fresh, or when such ones came to be expected
   bool in_round_ = false;
 };
 

@@ -446,7 +446,7 @@ class RunLoop {
   void act(StopWorker& action) { agent_.send(wire::StopWorker{action.attempt, action.rank}); }
 
   void act(ReplaceWorker& action) {
-    if (const auto why = rendezvous_ ? rendezvous_->lose(action.rank) : std::nullopt) {
+    if (const auto why = rendezvous_ ? rendezvous_->lose(action.rank, now()) : std::nullopt) {
       action.failure.message += "; it cannot be replaced alone: " + *why;
       return events_.push_back(CannotReplace{action.attempt, action.counts, std::move(action.failure)});
     }

@@ -484,12 +484,12 @@ Checkpoint checkpoint(const ::torch::nn::Module& module, const Value& extra) {
   return save_all(module, nullptr, extra);
 }
 
-Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, optim::Optimizer& optimizer,
-           const CheckpointKeys& keys) {
+const Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, optim::Optimizer& optimizer,
+                 const CheckpointKeys& keys) {
   return load_all(checkpoint, module, &optimizer, keys);
 }
 
-Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, const CheckpointKeys& keys) {
+const Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, const CheckpointKeys& keys) {
   return load_all(checkpoint, module, nullptr, keys);
 }
 

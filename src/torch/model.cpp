@@ -21,8 +21,7 @@ namespace {
 using ::torch::Tensor;
 
 constexpr std::size_t kBroadcastBytes = 250 << 20;
-constexpr const char* kDifferent =
-    "[prepare_model] the ranks have models with different parameters; build the same one everywhere: ";
+constexpr const char* kUnusedOption = "find_unused_parameters";
 
 /// Parameters whose gradients are sparse: the tables of embeddings that ask for it.
 std::unordered_set<const void*> sparse_parameters(const ::torch::nn::Module& module) {
@@ -54,6 +53,49 @@ ModelOptions checked(ModelOptions options) {
   return options;
 }
 
+/// What must be the same on every rank.
+Value outline(const std::vector<Tensor>& tensors) {
+  Value lines = Value::array();
+  for (const auto& tensor : tensors)
+    if (tensor.defined())
+      lines.push_back(c10::str(tensor.scalar_type(), " ", tensor.sizes(), " with strides ", tensor.strides(),
+                               tensor.requires_grad() ? ", trained" : ""));
+  return lines;
+}
+
+/// ConfigError, the same on every rank, when they have different models: nobody goes on alone.
+void check_equal(const ::torch::nn::Module& module) {
+  auto tensors = module.parameters();
+  const auto buffers = module.buffers();
+  tensors.insert(tensors.end(), buffers.begin(), buffers.end());
+  const auto models = all_gather(outline(tensors));
+  const auto other = std::ranges::find_if(models, [&](const Value& model) { return model != models[0]; });
+  if (other == models.end()) return;
+  const auto line = [](const Value& model, std::size_t i) {
+    return i < model.size() ? model.at(i).get<std::string>() : std::string("nothing");
+  };
+  std::size_t i = 0;
+  while (line(models[0], i) == line(*other, i)) ++i;
+  throw ConfigError("[prepare_model] the ranks have models with different parameters; build the same one everywhere: " +
+                    std::to_string(i) + " of rank 0 is " + line(models[0], i) + ", and of rank " +
+                    std::to_string(other - models.begin()) + " it is " + line(*other, i));
+}
+
+/// Where LibTorch says that the last pass left parameters without a gradient, it tells how to allow that in Python.
+template <class Body>
+void advised(const Body& body) {
+  try {
+    body();
+  } catch (const c10::Error& error) {
+    if (std::string_view(error.what()).find(kUnusedOption) == std::string_view::npos) throw;
+    throw ConfigError(
+        std::string(
+            "[prepare_model] some parameters got no gradient in the last backward pass; if that is meant, write "
+            "prepare_model(model, {.") +
+        kUnusedOption + " = true}). LibTorch says: " + error.what_without_backtrace());
+  }
+}
+
 /// A bucket's part is a view, which Optimizer::zero_grad() cannot detach. The same memory as a tensor of its own can
 /// be.
 void unview(const std::vector<Tensor>& parameters) {
@@ -74,6 +116,7 @@ struct PreparedModule::Replica {
 
   Replica(::torch::nn::Module& module, const ModelOptions& given, Group ranks)
       : options(given), group(std::move(ranks)), hooks(std::make_shared<Hooks>()) {
+    check_equal(module);
     const auto sparse = sparse_parameters(module);
     std::unordered_map<std::size_t, std::string> names;
     std::vector<bool> is_sparse;
@@ -87,7 +130,6 @@ struct PreparedModule::Replica {
     buffers = defined(module.buffers());
     std::vector<Tensor> start = defined(module.parameters());
     start.insert(start.end(), buffers.begin(), buffers.end());
-    check_equal(start);
     if (!start.empty()) c10d::broadcast_coalesced(group, start, kBroadcastBytes, 0);
     if (hooks->parameters.empty()) return;
 
@@ -103,24 +145,6 @@ struct PreparedModule::Replica {
     logger = std::make_shared<c10d::Logger>(reducer);
     reducer->set_logger(logger);
     if (options.gradients_in_buckets) add_hooks();
-  }
-
-  void check_equal(const std::vector<Tensor>& start) const {
-    // LibTorch's comparison needs one tensor at least, on every rank.
-    const Value mine{{"parameters to train", hooks->parameters.size()}, {"parameters and buffers", start.size()}};
-    for (const auto counts = all_gather(mine); const Value& other : counts)
-      if (other != mine) throw ConfigError(std::string(kDifferent) + "by rank there are " + Value(counts).dump());
-    if (start.empty()) return;
-    std::vector<Tensor> all = hooks->parameters;
-    all.insert(all.end(), start.begin(), start.end());
-    try {
-      c10d::verify_params_across_processes(group, all, {});
-    } catch (const c10::Error& error) {
-      // What else it throws is a lost peer.
-      const std::string_view what = error.what();
-      if (what.find("in this process") == what.npos && what.find("same model") == what.npos) throw;
-      throw ConfigError(std::string(kDifferent) + error.what_without_backtrace());
-    }
   }
 
   /// The first gradient of a backward pass asks for a call at its end. That call comes before the reducer's, which is
@@ -175,7 +199,7 @@ void PreparedModule::before_forward() {
   replica.hooks->queued = false;
   if (replica.reducer) {
     replica.reducer->prepare_for_forward();
-    replica.reducer->rebuild_buckets();
+    advised([&] { replica.reducer->rebuild_buckets(); });
   }
   if (replica.options.broadcast_buffers && replica.buffers_stale && is_training() && !replica.buffers.empty()) {
     const ::torch::NoGradGuard no_grad;
@@ -192,7 +216,7 @@ bool PreparedModule::wants_outputs() const {
 void PreparedModule::after_forward(const std::vector<Tensor>& outputs) {
   if (!replica_ || !::torch::GradMode::is_enabled()) return;
   if (is_training()) replica_->buffers_stale = true;
-  if (sync_ && replica_->reducer) replica_->reducer->prepare_for_backward(outputs);
+  if (sync_ && replica_->reducer) advised([&] { replica_->reducer->prepare_for_backward(outputs); });
 }
 
 NoSync::NoSync(PreparedModule& model) : model_(model), before_(std::exchange(model.sync_, false)) {}

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <lockstep/error.h>
@@ -63,6 +64,12 @@ class Zygote {
     std::signal(SIGINT, SIG_IGN);
     sys::set_process_name("lockstep-forks");
     executes_ = has_threads();
+    if (executes_)
+      std::fputs(
+          "lockstep: this program has threads before lockstep::init(), so workers are executed instead of forked, "
+          "which "
+          "takes longer; start threads later\n",
+          stderr);
     // From here on the agent's end is seen at the socket, and then the workers' families are ended too.
     ::prctl(PR_SET_PDEATHSIG, 0);
     send("ready");

@@ -127,6 +127,18 @@ class RendezvousTest : public testing::Test {
     return !client.heard().empty();
   }
 
+  /// Of an elastic job: what its workers know and others do not.
+  std::string secret() const { return server->place(0).value("secret", ""); }
+  /// The path for a worker that calls itself "host:local_rank".
+  std::string at(const std::string& scope, const std::string& place) const {
+    const auto colon = place.find(':');
+    return scope + place.substr(0, colon) + "-" + secret() + place.substr(colon);
+  }
+  /// The path for a rank of the run.
+  std::string ours(const std::string& scope, int rank) const { return scope + std::to_string(rank) + "-" + secret(); }
+  std::string asks(const std::string& place) const { return request("GET", at("/rank_and_size/", place)); }
+  std::string listens(int rank) const { return request("GET", ours("/losses/", rank)); }
+
   static int status(const std::string& answer) { return answer.empty() ? 0 : std::stoi(answer.substr(9, 3)); }
   static std::string body(const std::string& answer) { return answer.substr(answer.find("\r\n\r\n") + 4); }
 

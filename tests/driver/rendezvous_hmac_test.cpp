@@ -43,5 +43,12 @@ TEST(Hmac, KnownVectors) {
             "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 
+TEST(Secrets, AreEqualWhenEveryByteIs) {
+  EXPECT_TRUE(are_equal_secrets("", ""));
+  EXPECT_TRUE(are_equal_secrets("abc\xff", "abc\xff"));
+  for (const char* other : {"", "ab", "abcd", "abd", "bbc", "ABC"})
+    EXPECT_FALSE(are_equal_secrets("abc", other)) << other;
+}
+
 }  // namespace
 }  // namespace lockstep::driver

@@ -32,9 +32,12 @@ TEST(Slots, HostsOfUnequalSize) {
 }
 
 TEST(Slots, NamesThatTheProtocolCannotCarry) {
-  for (const char* name : {"", "a/b", "a:1", "a b", "a,b", "\xc3\xa4"})
+  for (const char* name :
+       {"", "a/b", "a:1", "a b", "a,b", "\xc3\xa4", "a#", "#", "a?b", "a%41", "a\\b", "a\r\nb", "a\x7f"})
     EXPECT_THROW(slots_of({name}), ConfigError) << name;
+  EXPECT_THROW(slots_of({std::string(201, 'x')}), ConfigError);
   EXPECT_THROW(slots_of({"a", "b", "a"}), ConfigError);
+  EXPECT_EQ(slots_of({"node-1.some_where~", std::string(200, 'X')}).size(), 2u);
 }
 
 class MembersTest : public testing::Test {
@@ -61,7 +64,7 @@ class MembersTest : public testing::Test {
 
   /// The world goes on without `lost`, whose successor is late.
   void shrink(Members& members, int lost) {
-    ASSERT_TRUE(members.lose(lost));
+    ASSERT_TRUE(members.lose(lost, time));
     for (int i = 0; i < members.slot(0).size; ++i)
       if (!members.is_fresh(i)) members.ask(i, time);
     ASSERT_EQ(members.round(time + 500ms), Round::smaller);
@@ -91,7 +94,7 @@ TEST_F(MembersTest, TheFirstRoundIsOfNewcomers) {
 
 TEST_F(MembersTest, ADeathBeginsARoundForAll) {
   Members members = joined(Hosts(3, "a"));
-  EXPECT_TRUE(members.lose(1));
+  EXPECT_TRUE(members.lose(1, time));
   EXPECT_TRUE(members.in_round());
   EXPECT_EQ(members.called("a:1"), std::nullopt);
   members.ask(0, time);
@@ -105,13 +108,13 @@ TEST_F(MembersTest, ADeathBeginsARoundForAll) {
 
 TEST_F(MembersTest, RankZeroIsNeverFreshWhileAnotherHasTheState) {
   Members members = joined(Hosts(3, "a"));
-  EXPECT_TRUE(members.lose(0));
+  EXPECT_TRUE(members.lose(0, time));
   EXPECT_EQ(members.slot(1).rank, 0);
   EXPECT_EQ(members.slot(0).rank, 1);
   EXPECT_EQ(members.slot(2).rank, 2);
   EXPECT_EQ(members.called("a:1"), 1) << "until it is told, it calls itself so";
   EXPECT_EQ(members.newcomer(1), 0);
-  EXPECT_TRUE(members.lose(1)) << "the heir dies too";
+  EXPECT_TRUE(members.lose(1, time)) << "the heir dies too";
   EXPECT_EQ(members.slot(2).rank, 0);
   EXPECT_EQ(members.slot(0).rank, 1);
   EXPECT_EQ(members.slot(1).rank, 2);
@@ -124,9 +127,9 @@ TEST_F(MembersTest, RankZeroIsNeverFreshWhileAnotherHasTheState) {
 
 TEST_F(MembersTest, TheHeirIsOnTheSameHost) {
   Members members = joined({"a", "a", "b"});
-  EXPECT_TRUE(members.lose(0));
+  EXPECT_TRUE(members.lose(0, time));
   EXPECT_EQ(members.slot(1).rank, 0);
-  EXPECT_FALSE(members.lose(1)) << "nobody of a is left";
+  EXPECT_FALSE(members.lose(1, time)) << "nobody of a is left";
 }
 
 TEST_F(MembersTest, MembersAreJoiningFromTheEndOfARoundUntilAllAreConnected) {
@@ -149,10 +152,10 @@ TEST_F(MembersTest, MembersAreJoiningFromTheEndOfARoundUntilAllAreConnected) {
 
 TEST_F(MembersTest, ADeathOfASurvivorBeforeTheRoundEndsFindsNobodyJoining) {
   Members members = joined(Hosts(3, "a"));
-  members.lose(1);
+  members.lose(1, time);
   members.ask(0, time);
   EXPECT_FALSE(members.are_joining_beside(2));
-  members.lose(2);
+  members.lose(2, time);
   for (int i : {1, 2}) members.ask(i, time);
   members.end_round(Round::whole);
   EXPECT_TRUE(members.are_joining_beside(2));
@@ -162,7 +165,7 @@ TEST_F(MembersTest, ADeathOfASurvivorBeforeTheRoundEndsFindsNobodyJoining) {
 
 TEST_F(MembersTest, ThoseWhoAreAwayAreNotJoining) {
   Members members = joined(Hosts(3, "a"), 2);
-  members.lose(1);
+  members.lose(1, time);
   for (int i : {0, 2}) members.ask(i, time);
   members.end_round(Round::smaller);
   EXPECT_TRUE(members.are_joining_beside(0));
@@ -172,13 +175,13 @@ TEST_F(MembersTest, ThoseWhoAreAwayAreNotJoining) {
 
 TEST_F(MembersTest, ADeathBeforeTheFirstRoundIsOverChangesNoSlot) {
   Members members(Hosts(2, "a"), {kPatience});
-  EXPECT_TRUE(members.lose(0));
+  EXPECT_TRUE(members.lose(0, time));
   EXPECT_EQ(members.slot(0).rank, 0);
 }
 
 TEST_F(MembersTest, WhoDoesNotComeWhileAnotherWaitsIsStuck) {
   Members members = joined(Hosts(4, "a"));
-  members.lose(1);
+  members.lose(1, time);
   EXPECT_EQ(members.deadline(), std::nullopt);
   members.ask(1, time);
   EXPECT_EQ(members.deadline(), std::nullopt) << "a newcomer has nothing that could be lost, and may be early";
@@ -189,10 +192,23 @@ TEST_F(MembersTest, WhoDoesNotComeWhileAnotherWaitsIsStuck) {
   EXPECT_EQ(members.take_stuck(time + 2s), std::vector<int>{3});
   EXPECT_TRUE(members.take_stuck(time + 3s).empty()) << "told once";
   EXPECT_EQ(members.deadline(), std::nullopt);
-  members.lose(3);
+  members.lose(3, time);
   EXPECT_TRUE(members.take_stuck(time + 60s).empty()) << "its successor has time";
   members.ask(3, time + 60s);
   EXPECT_EQ(members.round(time), Members::Round::whole);
+}
+
+TEST_F(MembersTest, NobodyIsStuckWhileNobodyHasDied) {
+  Members members = joined(Hosts(3, "a"));
+  members.ask(1, time);
+  EXPECT_EQ(members.deadline(), std::nullopt);
+  EXPECT_TRUE(members.take_stuck(time + 1h).empty());
+  time += 1h;
+  EXPECT_TRUE(members.lose(2, time));
+  EXPECT_EQ(members.deadline(), time + ticks(kPatience)) << "from the death on, the other one is expected";
+  EXPECT_TRUE(members.take_stuck(time + 1900ms).empty());
+  members.lose(2, time + 1s);
+  EXPECT_EQ(members.take_stuck(time + 2s), std::vector<int>{0}) << "a second death gives it no more time";
 }
 
 TEST_F(MembersTest, WhoWithdrawsIsWaitedForAgain) {
@@ -208,7 +224,7 @@ TEST_F(MembersTest, WhoWithdrawsIsWaitedForAgain) {
 
 TEST_F(MembersTest, AnAttemptBeginsAnew) {
   Members members = joined(Hosts(2, "a"));
-  members.lose(0);
+  members.lose(0, time);
   members.ask(1, time);
   members.begin();
   EXPECT_EQ(members.slot(0).rank, 0);
@@ -221,7 +237,7 @@ TEST_F(MembersTest, AnAttemptBeginsAnew) {
 
 TEST_F(MembersTest, OthersGoOnWhenTheNewOneIsLate) {
   Members members = joined(Hosts(3, "a"), 2);
-  members.lose(1);
+  members.lose(1, time);
   members.ask(0, time);
   EXPECT_EQ(members.deadline(), time + ticks(kPatience)) << "another one is to come";
   EXPECT_EQ(members.round(time + 1s), Round::open) << "nobody who lives is left behind";
@@ -243,7 +259,7 @@ TEST_F(MembersTest, OthersGoOnWhenTheNewOneIsLate) {
 
 TEST_F(MembersTest, ANewOneThatIsInTimeIsNotLeft) {
   Members members = joined(Hosts(3, "a"), 2);
-  members.lose(1);
+  members.lose(1, time);
   for (int i : {0, 2, 1}) members.ask(i, time);
   EXPECT_EQ(members.round(time), Round::whole);
   EXPECT_EQ(members.round(time + 1h), Round::whole);
@@ -273,8 +289,8 @@ TEST_F(MembersTest, AllComeTogetherAgain) {
 
 TEST_F(MembersTest, FewerThanTheFewestWait) {
   Members members = joined(Hosts(3, "a"), 2);
-  members.lose(1);
-  members.lose(2);
+  members.lose(1, time);
+  members.lose(2, time);
   members.ask(0, time);
   EXPECT_EQ(members.round(time + 1h), Round::open);
   members.ask(1, time);
@@ -288,7 +304,7 @@ TEST_F(MembersTest, ADeathInASmallerWorld) {
   shrink(members, 3);
   members.ask(3, time);
   EXPECT_EQ(members.due_notice(), 0);
-  EXPECT_TRUE(members.lose(0));
+  EXPECT_TRUE(members.lose(0, time));
   EXPECT_TRUE(members.in_round());
   EXPECT_EQ(members.slot(0).rank, 1) << "its successor is told so; the one that waits already has its slot still";
   EXPECT_EQ(members.slot(1).rank, 0);
@@ -316,7 +332,7 @@ TEST_F(MembersTest, OneThatIsAwayDiesAndTheOthersDoNotCare) {
   EXPECT_EQ(members.told(1).rank, 0);
   members.ask(0, time);
   EXPECT_EQ(members.due_notice(), 1);
-  EXPECT_TRUE(members.lose(0));
+  EXPECT_TRUE(members.lose(0, time));
   EXPECT_FALSE(members.in_round());
   EXPECT_TRUE(members.is_away(0));
   EXPECT_EQ(members.due_notice(), std::nullopt);
@@ -329,7 +345,7 @@ TEST_F(MembersTest, OneThatDiesAfterTheNoticeIsLeftAgain) {
   shrink(members, 1);
   members.ask(1, time);
   members.ask(0, time);
-  members.lose(1);
+  members.lose(1, time);
   members.ask(2, time);
   EXPECT_EQ(members.deadline(), time + 500ms);
   ASSERT_EQ(members.round(time + 500ms), Round::smaller);
@@ -337,10 +353,21 @@ TEST_F(MembersTest, OneThatDiesAfterTheNoticeIsLeftAgain) {
   EXPECT_EQ(members.told(2).size, 2);
 }
 
+TEST_F(MembersTest, InASmallerWorldNobodyIsStuckBeforeANotice) {
+  Members members = joined(Hosts(3, "a"), 2);
+  shrink(members, 1);
+  members.ask(0, time);
+  EXPECT_TRUE(members.take_stuck(time + 1h).empty());
+  time += 1h;
+  members.ask(1, time);
+  EXPECT_EQ(members.deadline(), time + ticks(kPatience)) << "all who were away are there";
+  EXPECT_EQ(members.take_stuck(time + 2s), std::vector<int>{2});
+}
+
 TEST_F(MembersTest, RanksOfOneHostStandTogetherInASmallerWorld) {
   Members members = joined({"a", "a", "b", "b", "b"}, 2);
-  members.lose(0);
-  members.lose(3);
+  members.lose(0, time);
+  members.lose(3, time);
   for (int i : {1, 2, 4}) members.ask(i, time);
   ASSERT_EQ(members.round(time + 500ms), Round::smaller);
   EXPECT_EQ(members.end_round(Round::smaller), (std::vector<int>{0, 3}));
@@ -352,12 +379,12 @@ TEST_F(MembersTest, RanksOfOneHostStandTogetherInASmallerWorld) {
 
 TEST_F(MembersTest, AStuckOneIsReplacedBeforeTheOthersGoOn) {
   Members members = joined(Hosts(4, "a"), 2);
-  members.lose(1);
+  members.lose(1, time);
   members.ask(0, time);
   members.ask(2, time);
   EXPECT_EQ(members.take_stuck(time + 2s), std::vector<int>{3});
   EXPECT_EQ(members.round(time + 2s), Round::open) << "as long as it lives";
-  members.lose(3);
+  members.lose(3, time);
   ASSERT_EQ(members.round(time + 2s), Round::smaller);
   EXPECT_EQ(members.end_round(Round::smaller), (std::vector<int>{1, 3}));
 }

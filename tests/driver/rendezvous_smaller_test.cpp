@@ -62,16 +62,16 @@ class SmallerWorldTest : public RendezvousTest {
     open(std::move(options));
     join_all(ranks);
     for (int rank = 0; rank < ranks; ++rank)
-      EXPECT_EQ(
-          put("/worker_addresses/a:" + std::to_string(rank), workers.at(static_cast<std::size_t>(rank)).address()),
-          200);
+      EXPECT_EQ(put(at("/worker_addresses/", "a:" + std::to_string(rank)),
+                    workers.at(static_cast<std::size_t>(rank)).address()),
+                200);
   }
 
   /// Three ranks, of which the second is away and the others have gone on.
   void go_on_without_one() {
     open_job(3, 2);
-    server->lose(1);
-    Client zero = held(request("GET", "/rank_and_size/a:0")), two = held(request("GET", "/rank_and_size/a:2"));
+    server->lose(1, time);
+    Client zero = held(asks("a:0")), two = held(asks("a:2"));
     time += 500ms;
     serve();
     ASSERT_EQ(body(zero.heard()), "0,2,0,2,0,1");
@@ -97,8 +97,8 @@ class SmallerWorldTest : public RendezvousTest {
 TEST_F(SmallerWorldTest, SurvivorsGoOnWhenTheNewWorkerIsLate) {
   open_job(3, 2);
   put("/global/1", "old");
-  server->lose(1);
-  Client zero = held(request("GET", "/rank_and_size/a:0")), two = held(request("GET", "/rank_and_size/a:2"));
+  server->lose(1, time);
+  Client zero = held(asks("a:0")), two = held(asks("a:2"));
   EXPECT_EQ(server->deadline(), time + 500ms);
   time += 499ms;
   serve();
@@ -132,10 +132,10 @@ TEST_F(SmallerWorldTest, RankZeroIsToldAndTheWorldIsWholeAgain) {
   Client fresh = arrives(1);
   EXPECT_EQ(notice(0), notice_text(kKey, 1));
   EXPECT_EQ(notice(2), "") << "rank 0 tells the others";
-  Client zero = held(request("GET", "/rank_and_size/a:0"));
+  Client zero = held(asks("a:0"));
   EXPECT_EQ(fresh.heard(), "");
   Client two(server->port());
-  two.say(request("GET", "/rank_and_size/a:1"));
+  two.say(asks("a:1"));
   serve();
   EXPECT_EQ(body(zero.heard()), "0,3,0,3,0,1");
   EXPECT_EQ(body(two.heard()), "2,3,2,3,0,1");
@@ -187,28 +187,39 @@ TEST_F(SmallerWorldTest, AWorkerThatRefusesOrIsSilentIsToldAgain) {
 
 TEST_F(SmallerWorldTest, OnlyTheLoopbackIsConnectedTo) {
   go_on_without_one();
-  EXPECT_EQ(put("/worker_addresses/a:0", workers[0].address("10.255.255.1")), 200);
+  EXPECT_EQ(put(at("/worker_addresses/", "a:0"), workers[0].address("10.255.255.1")), 200);
   testing::internal::CaptureStderr();
   Client fresh = arrives(1);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("no address on the loopback"), std::string::npos);
   EXPECT_EQ(notice(0), "");
   EXPECT_EQ(server->deadline(), time + 250ms);
-  EXPECT_EQ(put("/worker_addresses/a:0", "nonsense"), 200) << "what is not understood changes nothing";
+  EXPECT_EQ(put(at("/worker_addresses/", "a:0"), "nonsense"), 200) << "what is not understood changes nothing";
+}
+
+TEST_F(SmallerWorldTest, NobodyElseSaysWhereNoticesGo) {
+  go_on_without_one();
+  EXPECT_EQ(put("/worker_addresses/a:0", workers[3].address()), 200);
+  Client own(server->place(1)["port"].get<int>());
+  own.say(request("PUT", "/worker_addresses/a:0", workers[3].address()));
+  serve();
+  Client fresh = arrives(1);
+  EXPECT_EQ(notice(3), "");
+  EXPECT_NE(notice(0), "");
 }
 
 TEST_F(SmallerWorldTest, AnHeirIsTheOneThatIsTold) {
   open_job(3, 2);
-  server->lose(0);
-  Client one = held(request("GET", "/rank_and_size/a:1")), two = held(request("GET", "/rank_and_size/a:2"));
+  server->lose(0, time);
+  Client one = held(asks("a:1")), two = held(asks("a:2"));
   time += 500ms;
   serve();
   EXPECT_EQ(body(one.heard()), "0,2,0,2,0,1");
   EXPECT_EQ(body(two.heard()), "1,2,1,2,0,1");
   Client fresh = arrives(0);
   EXPECT_EQ(notice(1), notice_text(kKey, 1));
-  Client again = held(request("GET", "/rank_and_size/a:0"));
+  Client again = held(asks("a:0"));
   Client other(server->port());
-  other.say(request("GET", "/rank_and_size/a:1"));
+  other.say(asks("a:1"));
   serve();
   EXPECT_EQ(body(again.heard()), "0,3,0,3,0,1");
   EXPECT_EQ(body(other.heard()), "2,3,2,3,0,1");
@@ -218,10 +229,10 @@ TEST_F(SmallerWorldTest, AnHeirIsTheOneThatIsTold) {
 TEST_F(SmallerWorldTest, ADeathOfOneThatIsAwayIsNoLossToTheOthers) {
   go_on_without_one();
   put("/global/0", "address");
-  Client listener = held(request("GET", "/losses/0"));
+  Client listener = held(listens(0));
   Client fresh = arrives(1);
   const int port = server->place(1)["port"].get<int>();
-  EXPECT_EQ(server->lose(1), std::nullopt);
+  EXPECT_EQ(server->lose(1, time), std::nullopt);
   serve();
   EXPECT_EQ(listener.heard(), "");
   EXPECT_EQ(get("/global/0"), "address");
@@ -237,19 +248,18 @@ TEST_F(SmallerWorldTest, ADeathOfOneThatIsAwayIsNoLossToTheOthers) {
 
 TEST_F(SmallerWorldTest, ADeathInTheSmallerWorldIsToldAndTheRestGoesOn) {
   open_job(4, 2);
-  server->lose(3);
+  server->lose(3, time);
   std::vector<Client> clients;
-  for (const char* place : {"a:0", "a:1", "a:2"})
-    clients.push_back(held(request("GET", std::string("/rank_and_size/") + place)));
+  for (const char* place : {"a:0", "a:1", "a:2"}) clients.push_back(held(asks(place)));
   time += 500ms;
   serve();
   for (Client& client : clients) EXPECT_EQ(status(client.heard()), 200);
   connect(3);
-  Client listener = held(request("GET", "/losses/0"));
+  Client listener = held(listens(0));
   Client three = arrives(3);
-  EXPECT_EQ(server->lose(1), std::nullopt);
+  EXPECT_EQ(server->lose(1, time), std::nullopt);
   EXPECT_EQ(status(listener.heard()), 200);
-  Client zero = held(request("GET", "/rank_and_size/a:0")), two = held(request("GET", "/rank_and_size/a:2"));
+  Client zero = held(asks("a:0")), two = held(asks("a:2"));
   time += 500ms;
   serve();
   EXPECT_EQ(body(zero.heard()), "0,2,0,2,0,1");
@@ -261,9 +271,9 @@ TEST_F(SmallerWorldTest, ADeathInTheSmallerWorldIsToldAndTheRestGoesOn) {
   EXPECT_EQ(notice(0), "") << "one of two is not enough";
   Client one = arrives(1);
   EXPECT_NE(notice(0), "");
-  Client zero_again = held(request("GET", "/rank_and_size/a:0"));
+  Client zero_again = held(asks("a:0"));
   Client two_again(server->port());
-  two_again.say(request("GET", "/rank_and_size/a:1"));
+  two_again.say(asks("a:1"));
   serve();
   EXPECT_EQ(body(zero_again.heard()), "0,4,0,4,0,1");
   EXPECT_EQ(body(two_again.heard()), "2,4,2,4,0,1");
@@ -275,21 +285,21 @@ TEST_F(SmallerWorldTest, ADeathInTheSmallerWorldIsToldAndTheRestGoesOn) {
 TEST_F(SmallerWorldTest, AReplacedWorkerIsKnownByItsPortInLaterRounds) {
   go_on_without_one();
   Client fresh = arrives(1);
-  Client zero = held(request("GET", "/rank_and_size/a:0"));
+  Client zero = held(asks("a:0"));
   Client two(server->port());
-  two.say(request("GET", "/rank_and_size/a:1"));
+  two.say(asks("a:1"));
   serve();
   EXPECT_EQ(status(fresh.heard()), 200);
   const int own = server->place(1)["port"].get<int>();
   Client speaks(own);
-  speaks.say(request("PUT", "/worker_addresses/a:1", workers[3].address()));
+  speaks.say(request("PUT", at("/worker_addresses/", "a:1"), workers[3].address()));
   serve();
   EXPECT_EQ(status(speaks.heard()), 200);
   connect(3);
-  EXPECT_EQ(server->lose(0), std::nullopt);
+  EXPECT_EQ(server->lose(0, time), std::nullopt);
   Client heir(own);
-  heir.say(request("GET", "/rank_and_size/a:1"));
-  Client other = held(request("GET", "/rank_and_size/a:2"));
+  heir.say(asks("a:1"));
+  Client other = held(asks("a:2"));
   time += 500ms;
   serve();
   EXPECT_EQ(body(heir.heard()), "0,2,0,2,0,1");
@@ -299,14 +309,15 @@ TEST_F(SmallerWorldTest, AReplacedWorkerIsKnownByItsPortInLaterRounds) {
 
 TEST_F(SmallerWorldTest, WhoIsAwayWhenTheOthersHaveFinishedIsNamed) {
   go_on_without_one();
-  EXPECT_EQ(put("/done/0"), 200);
+  EXPECT_EQ(put(ours("/done/", 0)), 200);
   Client fresh = arrives(1);
   EXPECT_EQ(notice(0), "") << "it would not come";
   EXPECT_TRUE(needless.empty());
-  EXPECT_EQ(put("/done/2"), 200);
+  EXPECT_EQ(put(ours("/done/", 2)), 200);
   EXPECT_EQ(needless, std::vector<int>{1});
-  EXPECT_EQ(put("/done/3"), 200) << "there is none, and nothing happens";
-  EXPECT_EQ(put("/done/x"), 200);
+  EXPECT_EQ(put(ours("/done/", 3)), 200) << "there is none, and nothing happens";
+  EXPECT_EQ(put("/done/1"), 200) << "nor for one that is not of the job";
+  EXPECT_EQ(put("/done/x-" + secret()), 200);
 }
 
 TEST_F(SmallerWorldTest, AnAttemptKnowsNothingOfTheOneBefore) {

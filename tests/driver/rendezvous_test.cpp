@@ -242,7 +242,7 @@ TEST_F(RendezvousTest, MostDescriptorsAreForOthers) {
 TEST_F(RendezvousTest, WhatAChildHoldsWakesNobody) {
   open(2, true);
   join_all(2);
-  Client listener = held(request("GET", "/losses/0"));
+  Client listener = held(listens(0));
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
@@ -274,11 +274,13 @@ TEST_F(RendezvousTest, SurvivesWhateverComes) {
                                              "PUT ",
                                              "DELETE ",
                                              "/global/rank_0",
+                                             at("/rank_and_size/", "a:0"),
                                              "/rank_and_size/a:0",
-                                             "/losses/1",
+                                             ours("/losses/", 1),
                                              "/losses/x",
-                                             "/worker_addresses/a:0",
-                                             "/done/1",
+                                             at("/worker_addresses/", "a:0"),
+                                             ours("/done/", 1),
+                                             "/done/-" + secret(),
                                              "/done/-1",
                                              "/done/77777777777777",
                                              "/global/0",
@@ -347,10 +349,10 @@ TEST_F(RendezvousTest, SurvivorsAreHeldUntilTheNewWorkerIsThere) {
   open(3, true);
   join_all(3);
   put("/global/1", "of the dead");
-  EXPECT_EQ(server->lose(1), std::nullopt);
+  EXPECT_EQ(server->lose(1, time), std::nullopt);
   EXPECT_EQ(get("/global/1"), "404") << "nobody waits for those who died";
-  Client zero = held(request("GET", "/rank_and_size/a:0"));
-  Client two = held(request("GET", "/rank_and_size/a:2"));
+  Client zero = held(asks("a:0"));
+  Client two = held(asks("a:2"));
   EXPECT_EQ(put("/global/2", "late"), 200) << "of the round that broke";
   Client one = arrives(1);
   EXPECT_EQ(status(one.heard()), 200);
@@ -363,10 +365,10 @@ TEST_F(RendezvousTest, SurvivorsAreHeldUntilTheNewWorkerIsThere) {
 TEST_F(RendezvousTest, AnHeirOfRankZeroIsToldSo) {
   open(2, true);
   join_all(2);
-  EXPECT_EQ(server->lose(0), std::nullopt);
+  EXPECT_EQ(server->lose(0, time), std::nullopt);
   EXPECT_EQ(server->place(0)["rank"], 1);
   EXPECT_EQ(server->place(0)["local_rank"], 1);
-  Client heir = held(request("GET", "/rank_and_size/a:1"));
+  Client heir = held(asks("a:1"));
   Client fresh = arrives(0);
   EXPECT_EQ(body(heir.heard()), "0,2,0,2,0,1");
   EXPECT_EQ(status(fresh.heard()), 200);
@@ -375,10 +377,10 @@ TEST_F(RendezvousTest, AnHeirOfRankZeroIsToldSo) {
 TEST_F(RendezvousTest, ASurvivorOfABrokenRoundIsNotTakenForTheNewWorker) {
   open(2, true);
   join_all(2);
-  server->lose(0);
+  server->lose(0, time);
   EXPECT_NE(server->place(0)["port"], server->port());
   EXPECT_EQ(put("/global/rank_1", "said in the round that broke"), 200);
-  Client heir = held(request("GET", "/rank_and_size/a:1"));
+  Client heir = held(asks("a:1"));
   Client fresh = arrives(0);
   EXPECT_EQ(body(heir.heard()), "0,2,0,2,0,1");
   EXPECT_EQ(get("/global/rank_1"), "new");
@@ -387,21 +389,21 @@ TEST_F(RendezvousTest, ASurvivorOfABrokenRoundIsNotTakenForTheNewWorker) {
 TEST_F(RendezvousTest, ADeathWhileOthersConnectIsTheEndOfAll) {
   open(3, true);
   join_all(3);
-  server->lose(1);
-  Client zero = held(request("GET", "/rank_and_size/a:0")), two = held(request("GET", "/rank_and_size/a:2"));
+  server->lose(1, time);
+  Client zero = held(asks("a:0")), two = held(asks("a:2"));
   Client one = arrives(1);
   EXPECT_EQ(body(two.heard()), "2,3,2,3,0,1");
   put("/global_process_set_hash_ab/0", "address");
   connect(2);
   for (const char* path : {"/cross_2_process_set_hash_ab/0", "/cross_0_process_set_hash_ab/0"})
     ask(request("DELETE", path));
-  const auto why = server->lose(2);
+  const auto why = server->lose(2, time);
   ASSERT_TRUE(why.has_value()) << "rank 1 has not left its last scope";
   EXPECT_NE(why->find("connecting"), std::string::npos) << *why;
   server->begin_attempt();
   join_all(3);
   for (int rank : {0, 1}) ask(request("DELETE", "/cross_" + std::to_string(rank) + "_process_set_hash_ab/0"));
-  EXPECT_EQ(server->lose(2), std::nullopt) << "all others have";
+  EXPECT_EQ(server->lose(2, time), std::nullopt) << "all others have";
 }
 
 TEST_F(RendezvousTest, WithoutAnHeirAllBeginAnew) {
@@ -411,7 +413,7 @@ TEST_F(RendezvousTest, WithoutAnHeirAllBeginAnew) {
   open(std::move(options));
   join_all(2);
   ask(request("DELETE", "/cross_0/1"));
-  const auto why = server->lose(0);
+  const auto why = server->lose(0, time);
   ASSERT_TRUE(why.has_value());
   EXPECT_NE(why->find("on its host"), std::string::npos) << *why;
 }
@@ -419,16 +421,16 @@ TEST_F(RendezvousTest, WithoutAnHeirAllBeginAnew) {
 TEST_F(RendezvousTest, StuckRanksAreNamedAndTheRoundGoesOnWithTheirSuccessors) {
   open(4, true);
   join_all(4);
-  server->lose(1);
-  Client zero = held(request("GET", "/rank_and_size/a:0"));
-  Client two = held(request("GET", "/rank_and_size/a:2"));
+  server->lose(1, time);
+  Client zero = held(asks("a:0"));
+  Client two = held(asks("a:2"));
   Client one = arrives(1);
   const auto patience = ticks(RendezvousOptions{}.patience);
   EXPECT_EQ(server->deadline(), time + patience);
   time += patience;
   serve();
   EXPECT_EQ(stuck, std::vector<int>{3});
-  server->lose(3);
+  server->lose(3, time);
   Client three = arrives(3);
   EXPECT_EQ(body(zero.heard()), "0,4,0,4,0,1");
   EXPECT_EQ(body(two.heard()), "2,4,2,4,0,1");
@@ -439,12 +441,12 @@ TEST_F(RendezvousTest, StuckRanksAreNamedAndTheRoundGoesOnWithTheirSuccessors) {
 TEST_F(RendezvousTest, OneThatDiesWhileItIsHeldIsNotCounted) {
   open(2, true);
   join_all(2);
-  server->lose(1);
+  server->lose(1, time);
   Client early = arrives(1);
   early.hang_up();
   serve();
-  server->lose(1);
-  Client zero = held(request("GET", "/rank_and_size/a:0"));
+  server->lose(1, time);
+  Client zero = held(asks("a:0"));
   Client again = arrives(1);
   EXPECT_EQ(body(zero.heard()), "0,2,0,2,0,1");
   EXPECT_EQ(status(again.heard()), 200);
@@ -465,23 +467,24 @@ TEST_F(RendezvousTest, LossesAreToldWithThePortsOfWhatBroke) {
   put("/global/0", addresses);
   put("/global/other", "no addresses");
   ask(request("DELETE", "/global/0"));
-  Client listener = held(request("GET", "/losses/0"));
+  Client listener = held(listens(0));
   time += 3600s;
   serve();
   EXPECT_FALSE(listener.closed) << "it may take days";
-  server->lose(1);
+  server->lose(1, time);
   EXPECT_EQ(body(listener.heard()), "1234,5678");
-  Client next = held(request("GET", "/losses/0"));
-  server->lose(1);
+  Client next = held(listens(0));
+  server->lose(1, time);
   EXPECT_EQ(body(next.heard()), "") << "what broke has been told";
 }
 
 TEST_F(RendezvousTest, LossesAreToldToRanksThatThereAre) {
   open(2, true);
   join_all(2);
-  EXPECT_EQ(get("/losses/2"), "404");
-  EXPECT_EQ(get("/losses/x"), "404");
-  Client one = held(request("GET", "/losses/1"));
+  EXPECT_EQ(get(ours("/losses/", 2)), "404");
+  EXPECT_EQ(get(ours("/losses/", -1)), "404");
+  EXPECT_EQ(get("/losses/x-" + secret()), "404");
+  Client one = held(listens(1));
 }
 
 TEST_F(RendezvousTest, OneThatAsksAgainMakesRoom) {
@@ -491,14 +494,14 @@ TEST_F(RendezvousTest, OneThatAsksAgainMakesRoom) {
   options.most_connections = 2;
   open(std::move(options));
   join_all(2);
-  Client first = held(request("GET", "/losses/0"));
+  Client first = held(listens(0));
   Client other(server->port());
   serve();
   Client next(server->port());
   next.say(request("GET", "/a/b"));
   serve();
   EXPECT_EQ(next.heard(), "") << "there is no room";
-  other.say(request("GET", "/losses/0"));
+  other.say(listens(0));
   serve();
   EXPECT_EQ(status(next.heard()), 404) << "the first connection was given up";
 }
@@ -506,13 +509,13 @@ TEST_F(RendezvousTest, OneThatAsksAgainMakesRoom) {
 TEST_F(RendezvousTest, AStrangerIsToldThatItHasNoPart) {
   open(2, true);
   join_all(2);
-  EXPECT_EQ(get("/rank_and_size/b:0"), "-1,-1,-1,-1,-1,-1");
-  EXPECT_EQ(get("/rank_and_size/a:7"), "-1,-1,-1,-1,-1,-1");
+  EXPECT_EQ(get(at("/rank_and_size/", "b:0")), "-1,-1,-1,-1,-1,-1");
+  EXPECT_EQ(get(at("/rank_and_size/", "a:7")), "-1,-1,-1,-1,-1,-1");
 }
 
 TEST_F(RendezvousTest, AddressesOfWorkersAreAccepted) {
   open(2, true);
-  EXPECT_EQ(put("/worker_addresses/a:0", "xyz"), 200);
+  EXPECT_EQ(put(at("/worker_addresses/", "a:0"), "xyz"), 200);
 }
 
 }  // namespace

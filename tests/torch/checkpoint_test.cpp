@@ -125,6 +125,7 @@ TEST(Checkpoints, take_holders_and_pointers) {
   auto also_prepared = prepare_model(network());
   optim::SGD other_optimizer(other->parameters(), 0.1);
   EXPECT_EQ(load(checkpoint(model, optimizer, {{"epoch", 1}}), other, other_optimizer), (Value{{"epoch", 1}}));
+  EXPECT_THROW(load(checkpoint(model, optimizer), other, other_optimizer)["epoch"].get<int>(), ConfigError);
   EXPECT_EQ(tests::fingerprint(*other), tests::fingerprint(*model));
   load(checkpoint(model), also_prepared);
   EXPECT_EQ(tests::fingerprint(*also_prepared), tests::fingerprint(*model));

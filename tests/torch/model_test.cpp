@@ -126,15 +126,35 @@ void train_on_one_rank_only(Session& session) {
   const auto frozen_here = all_gather(Value(refused(partly)));
   const nn::Sequential empty, full(nn::Linear(2, 2));
   const auto empty_here = all_gather(Value(refused(session.world_rank() == 0 ? empty : full)));
-  session.report({{"frozen", frozen_here}, {"empty", empty_here}});
+  const auto larger_here = all_gather(Value(refused(nn::Linear(2, 2 + session.world_rank()))));
+  session.report({{"frozen", frozen_here}, {"empty", empty_here}, {"larger", larger_here}});
 }
 LOCKSTEP_TRAIN_FUNCTION(train_on_one_rank_only);
 
-TEST_F(Models, without_parameters_on_one_rank_are_refused_by_all) {
+TEST_F(Models, that_differ_are_refused_by_all_ranks_in_the_same_words) {
   const Value metrics = TorchTrainer(train_on_one_rank_only, options(2)).fit().metrics;
-  for (const char* key : {"frozen", "empty"})
-    for (const Value& message : metrics[key])
-      EXPECT_THAT(message.get<std::string>(), testing::HasSubstr("the ranks have models with different parameters"));
+  for (const char* key : {"frozen", "empty", "larger"}) {
+    EXPECT_THAT(metrics[key][0].get<std::string>(), testing::HasSubstr("different parameters"));
+    EXPECT_EQ(metrics[key][0], metrics[key][1]);
+  }
+  EXPECT_THAT(
+      metrics["larger"][0].get<std::string>(),
+      testing::HasSubstr("0 of rank 0 is Float [2, 2] with strides [2, 1], trained, and of rank 1 it is Float [3"));
+}
+
+void leave_parameters_out(Session&) {
+  auto model = prepare_model(Branches());
+  for (int step = 0; step < 2; ++step) model(::torch::ones({1, 2}), true).sum().backward();
+}
+LOCKSTEP_TRAIN_FUNCTION(leave_parameters_out);
+
+TEST_F(Models, with_unused_parameters_say_which_option_allows_them) {
+  try {
+    TorchTrainer(leave_parameters_out, options(2)).fit();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const TrainingError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("prepare_model(model, {.find_unused_parameters = true})"));
+  }
 }
 
 void train_apart(Session&) { prepare_model(nn::Linear(2, 2)); }

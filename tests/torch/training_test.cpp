@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <csignal>
 #include <fstream>
 
@@ -53,6 +55,10 @@ double distance(const nn::Module& one, const nn::Module& other, bool gradients) 
                                     : (a[i] - b[i]).abs().max().item<double>());
   return most;
 }
+
+/// Before main(), and large enough for several threads.
+const double sum_before_main = ::torch::ones({600, 600}).mm(::torch::ones({600, 600})).sum().item<double>();
+const pid_t process_before_main = ::getpid();
 
 bool same_on_all(const std::string& text) {
   for (const auto& other : all_gather(Value(text)))
@@ -308,6 +314,17 @@ TEST_F(Runs, end_a_stream_on_all_ranks_where_the_first_ends) {
   EXPECT_EQ(metrics["handed"], 4);
   EXPECT_EQ(metrics["most"], 4.0);
   EXPECT_EQ(metrics["epoch"], 2);
+}
+
+void tell_whether_forked(Session& session) {
+  session.report({{"forked", process_before_main != ::getpid()}, {"sum", sum_before_main}});
+}
+LOCKSTEP_TRAIN_FUNCTION(tell_whether_forked);
+
+TEST_F(Runs, are_forked_though_libtorch_was_used_before_main) {
+  const Value metrics = TorchTrainer(tell_whether_forked, options(2)).fit().metrics;
+  EXPECT_EQ(metrics["forked"], true);
+  EXPECT_EQ(metrics["sum"], sum_before_main);
 }
 
 void build_different_models(Session& session) { prepare_model(nn::Linear(2, 2 + session.world_rank())); }

@@ -40,11 +40,12 @@ struct CheckpointKeys {
 /// Python saved as {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, or under other keys; Python's
 /// optimizers number their parameters unless they were given names, so that the optimizers must then have them in the
 /// same order. Every rank loads for itself. Throws ConfigError, before anything is changed, that names what is missing,
-/// left over, or of another shape; StorageError when the checkpoint cannot be read.
-Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, ::torch::optim::Optimizer& optimizer,
-           const CheckpointKeys& keys = {});
+/// left over, or of another shape; StorageError when the checkpoint cannot be read. What it returns is const, so that
+/// reading a key that is not there is a ConfigError too.
+const Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, ::torch::optim::Optimizer& optimizer,
+                 const CheckpointKeys& keys = {});
 /// Without the optimizer, whose state may be there.
-Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, const CheckpointKeys& keys = {});
+const Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, const CheckpointKeys& keys = {});
 
 /// A tensor (or numpy array) that Python put beside the model: load() and to_dict() give an entry that stands for it.
 ///
@@ -72,12 +73,12 @@ Checkpoint checkpoint(const Holder& model, const Value& extra = Value::object())
   return checkpoint(static_cast<const ::torch::nn::Module&>(*model), extra);
 }
 template <detail::HoldsModule Holder>
-Value load(const Checkpoint& checkpoint, Holder& model, ::torch::optim::Optimizer& optimizer,
-           const CheckpointKeys& keys = {}) {
+const Value load(const Checkpoint& checkpoint, Holder& model, ::torch::optim::Optimizer& optimizer,
+                 const CheckpointKeys& keys = {}) {
   return load(checkpoint, static_cast<::torch::nn::Module&>(*model), optimizer, keys);
 }
 template <detail::HoldsModule Holder>
-Value load(const Checkpoint& checkpoint, Holder& model, const CheckpointKeys& keys = {}) {
+const Value load(const Checkpoint& checkpoint, Holder& model, const CheckpointKeys& keys = {}) {
   return load(checkpoint, static_cast<::torch::nn::Module&>(*model), keys);
 }
 

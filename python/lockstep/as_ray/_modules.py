@@ -19,7 +19,13 @@ DEFAULT_RELEASE = "2.6"
 
 
 def install() -> str:
-    """Puts the alias in front of all other ways to find ``ray``, and gives its release. Workers and children follow."""
+    """Puts the alias in front of all other ways to find ``ray``, and gives its release. Workers and children follow.
+
+    The second time it changes nothing.
+    """
+    there = next((finder for finder in sys.meta_path if isinstance(finder, Finder)), None)
+    if there is not None:
+        return there.release
     release = _chosen_release()
     if "lockstep._worker" not in sys.modules:  # there the process that called fit() has decided
         _refuse_real_ray()
@@ -63,7 +69,7 @@ class Finder:
     """Finds and loads ``ray`` and all below it; asked before the others."""
 
     def __init__(self, release: str) -> None:
-        self._release = release
+        self.release = release
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """A spec for a name of the table, None for what is not Ray's.
@@ -91,11 +97,11 @@ class Finder:
         content = MODULES[name]
         if isinstance(content, Shared):
             shared = importlib.import_module(content.module)
-            _complete(shared, name, content.added, self._release)
+            _complete(shared, name, content.added, self.release)
             sys.modules[name] = shared
             return
         module.__doc__ = f"``{name}``, by Lockstep."
-        module.__getattr__ = _attributes(module, content, self._release)  # type: ignore[method-assign]
+        module.__getattr__ = _attributes(module, content, self.release)  # type: ignore[method-assign]
         module.__dir__ = lambda: sorted({*module.__dict__, *_public(name, content)})  # type: ignore[method-assign]
 
 

@@ -229,6 +229,7 @@ MODULES: Mapping[str, Names | Shared] = {
         **at("lockstep.tensorflow", "TensorflowCheckpoint TensorflowConfig TensorflowTrainer prepare_dataset_shard"),
         **later(PREDICTION, classes="TensorflowPredictor"),
     },
+    "ray.train.tensorflow.keras": at("lockstep.integrations.keras", "ReportCheckpointCallback"),
     "ray.train.tensorflow.config": at("lockstep.tensorflow", "TensorflowConfig"),
     "ray.train.tensorflow.tensorflow_checkpoint": at("lockstep.tensorflow", "TensorflowCheckpoint"),
     "ray.train.tensorflow.tensorflow_trainer": at("lockstep.tensorflow", "TensorflowTrainer"),

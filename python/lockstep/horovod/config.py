@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lockstep import session
+from lockstep import _core, session
 from lockstep._framework_packages import is_installed
 from lockstep.backend import BackendConfig
 from lockstep.errors import ConfigError, LockstepTimeoutError
@@ -21,6 +21,8 @@ ELASTIC_TIMEOUT_S = 10
 LEAVE_TOGETHER_WITHIN = 30.0
 """How long a rank whose function has ended keeps its connections for the others, in seconds."""
 FOR_EVER = 10 * 365 * 86400.0
+LONGEST_TIMEOUT_S = 2**31 - 1
+"""Horovod reads its timeout as a number of 32 bits, and ends in a negative one."""
 _FRAMEWORKS = ("horovod.torch", "horovod.tensorflow", "horovod.mxnet")
 _LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Horovod has been shut down")
 
@@ -45,7 +47,8 @@ class HorovodConfig(BackendConfig):
     ssh_identity_file: str | None = None
     ssh_str: str | None = None
     timeout_s: int | None = 300
-    """How long ranks wait for each other, in ``hvd.init()`` and in a collective; None: Horovod's own 30 s."""
+    """How long ranks wait for each other in ``hvd.init()``, and for data in a collective that all have entered; None:
+    Horovod's own 30 s. A rank that is late to enter one is waited for without end."""
     placement_group_timeout_s: int = 100
     elastic: bool = False
     """For functions that train in ``hvd.elastic.run``: a rank that dies is replaced alone, and the others go on from
@@ -70,21 +73,39 @@ class HorovodConfig(BackendConfig):
             )
 
     def _check_fields(self) -> None:
-        if self.nics is not None and (
-            isinstance(self.nics, str) or not all(isinstance(nic, str) for nic in self.nics) or not self.nics
-        ):
+        if self.nics is not None and not _are_names(self.nics):
             raise ConfigError(f"[HorovodConfig] nics is {self.nics!r}; it must be a set of names, or None")
         for name in ("timeout_s", "placement_group_timeout_s"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ConfigError(f"[HorovodConfig] {name} is {value!r}; it must be a whole number of seconds, from 1")
-        if not isinstance(self.verbose, int):
+            if value is not None and not _is_whole(value, 1, LONGEST_TIMEOUT_S):
+                raise ConfigError(
+                    f"[HorovodConfig] {name} is {value!r}; it must be a whole number of seconds, "
+                    f"from 1 to {LONGEST_TIMEOUT_S}"
+                )
+        if not _is_whole(self.verbose, 0, 2):
             raise ConfigError(f"[HorovodConfig] verbose is {self.verbose!r}; it must be 0, 1 or 2")
         if not isinstance(self.elastic, bool):
             raise ConfigError(f"[HorovodConfig] elastic is {self.elastic!r}; it must be True or False")
         self._check_min_workers()
-        if self.hosts is not None and (isinstance(self.hosts, str) or not all(isinstance(h, str) for h in self.hosts)):
-            raise ConfigError(f"[HorovodConfig] hosts is {self.hosts!r}; it must be a list of names, one for each rank")
+        self._check_ssh()
+        self._check_hosts()
+
+    def _check_ssh(self) -> None:
+        for name in ("key", "ssh_identity_file", "ssh_str"):
+            value = getattr(self, name)
+            if not isinstance(value, (str, type(None))):
+                raise ConfigError(f"[HorovodConfig] {name} is {value!r}; it must be a string or None")
+        if self.ssh_port is not None and not _is_whole(self.ssh_port, 1, 65535):
+            raise ConfigError(f"[HorovodConfig] ssh_port is {self.ssh_port!r}; it must be from 1 to 65535, or None")
+
+    def _check_hosts(self) -> None:
+        if self.hosts is None:
+            return
+        if not isinstance(self.hosts, Sequence) or not _are_names(self.hosts):
+            raise ConfigError(
+                f"[HorovodConfig] hosts is {self.hosts!r}; it must be a list of names, one for each rank, or None"
+            )
+        _core.check_hosts([host.encode(errors="backslashreplace").decode() for host in self.hosts])
 
     def _check_interfaces(self) -> None:
         there = [name for _, name in socket.if_nameindex()]
@@ -95,7 +116,7 @@ class HorovodConfig(BackendConfig):
         least = self.min_workers
         if least is None:
             return
-        if isinstance(least, bool) or not isinstance(least, int) or least < 1:
+        if not _is_whole(least, 1, sys.maxsize):
             raise ConfigError(
                 f"[HorovodConfig] min_workers is {least!r}; it must be a whole number from 1 to num_workers, or None"
             )
@@ -135,7 +156,7 @@ class HorovodConfig(BackendConfig):
         place = session._get("HorovodConfig.on_function_start").core.begin["extra"]["rendezvous"]
         os.environ.update(self._variables(place))
         if self.elastic:
-            losses.watch(place["address"], place["port"], session.get_world_rank())
+            losses.watch(place, session.get_world_rank())
 
     def _variables(self, place: dict[str, Any]) -> dict[str, str]:
         nics = self._nics()
@@ -170,8 +191,7 @@ class HorovodConfig(BackendConfig):
         if worker.world_size == 1:
             return _shut_down()
         if self.min_workers is not None:
-            place = worker.core.begin["extra"]["rendezvous"]
-            losses.tell_done(place["address"], place["port"], worker.rank)
+            losses.tell_done(worker.core.begin["extra"]["rendezvous"], worker.rank)
         try:
             worker.core.meet(b"", LEAVE_TOGETHER_WITHIN)
             _shut_down()
@@ -182,6 +202,16 @@ class HorovodConfig(BackendConfig):
     def is_consequence(self, error: BaseException) -> bool:
         lost = isinstance(error, RuntimeError) and any(words in str(error) for words in _LOST_PEER)
         return lost or type(error).__name__ == "HorovodInternalError"
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _are_names(value: object) -> bool:
+    if not isinstance(value, Collection) or isinstance(value, (str, Mapping)):
+        return False
+    return len(value) > 0 and all(isinstance(name, str) for name in value)
 
 
 def _log_level(verbose: int) -> str:

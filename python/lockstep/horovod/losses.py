@@ -13,39 +13,52 @@ import http.client
 import os
 import socket
 import threading
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
 
 __all__ = ["break_connections", "tell_done", "watch"]
 
-
-def watch(address: str, port: int, rank: int) -> None:
-    """Listens, in a thread of its own, until the rendezvous at that address is closed."""
-    threading.Thread(target=_watch, args=(address, port, rank), name="lockstep-losses", daemon=True).start()
+PAUSE = 0.1
+"""After a connection that ended without an answer, in seconds."""
 
 
-def _watch(address: str, port: int, rank: int) -> None:
+def watch(place: Mapping[str, Any], rank: int) -> None:
+    """Listens, in a thread of its own, until the rendezvous at that place is closed."""
+    threading.Thread(target=_watch, args=(place, rank), name="lockstep-losses", daemon=True).start()
+
+
+def _watch(place: Mapping[str, Any], rank: int) -> None:
     while True:
-        connection = http.client.HTTPConnection(address, port)
+        connection = http.client.HTTPConnection(place["address"], place["port"])
         try:
-            connection.request("GET", f"/losses/{rank}")
+            connection.request("GET", f"/losses/{_name(place, rank)}")
             answer = connection.getresponse()
             ports = answer.read()
-        except (OSError, http.client.HTTPException):
+        except ConnectionRefusedError:
             return  # the attempt is over
+        except (OSError, http.client.HTTPException):
+            time.sleep(PAUSE)
+            continue
         finally:
             connection.close()
         if answer.status != 200:
-            return
+            return  # another rendezvous, which knows nothing of this rank
         break_connections({int(each) for each in ports.split(b",") if each})
 
 
-def tell_done(address: str, port: int, rank: int) -> None:
+def tell_done(place: Mapping[str, Any], rank: int) -> None:
     """Says that this rank's function has returned, so that nobody is kept for a round to which it does not come."""
-    connection = http.client.HTTPConnection(address, port, timeout=5)
+    connection = http.client.HTTPConnection(place["address"], place["port"], timeout=5)
     with contextlib.suppress(OSError, http.client.HTTPException):  # the attempt is over
-        connection.request("PUT", f"/done/{rank}", b"")
+        connection.request("PUT", f"/done/{_name(place, rank)}", b"")
         connection.getresponse().read()
     connection.close()
+
+
+def _name(place: Mapping[str, Any], rank: int) -> str:
+    """What the rendezvous knows this rank by, and nobody else does."""
+    return f"{rank}-{place['secret']}"
 
 
 def break_connections(ports: Collection[int]) -> int:

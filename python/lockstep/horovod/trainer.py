@@ -74,7 +74,14 @@ class HorovodTrainer(FrameworkTrainer):
     def _validate(self) -> None:
         super()._validate()
         config, workers = self.backend_config, self.scaling_config.num_workers
-        least = config.min_workers if isinstance(config, HorovodConfig) else None
+        if not isinstance(config, HorovodConfig):
+            return
+        if config.hosts is not None and len(config.hosts) != workers:
+            raise ConfigError(
+                f"[HorovodTrainer] hosts is {config.hosts!r}, of length {len(config.hosts)}, "
+                f"but num_workers is {workers}; it must have one name for each rank"
+            )
+        least = config.min_workers
         if least is not None and least > workers:
             raise ConfigError(
                 f"[HorovodTrainer] min_workers is {least}, but num_workers is {workers}; it must be from 1 to {workers}"

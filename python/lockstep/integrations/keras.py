@@ -8,7 +8,7 @@ Importing this imports no Keras; making a callback does.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstep import session
@@ -89,7 +89,8 @@ class ReportCheckpointCallback(_KerasCallback):
         ReportCheckpointCallback(checkpoint_on="train_end")
         ReportCheckpointCallback(report_metrics_on="train_batch_end", frequency=100)
 
-    `metrics`: None for all that Keras logs, names, or a dict from the name in the report to Keras' name.
+    `metrics`: None for all that Keras logs, names, or a dict from the name in the report to Keras' name; an empty list
+    is none of them.
     `checkpoint_on`, `report_metrics_on`: a hook of Keras without its ``on_``, or a list; an empty list is never.
     `frequency`: every so many calls of the hooks that come most often, batches or else epochs; of others every call
     counts. Pass it to ``model.fit`` on every rank.
@@ -105,8 +106,8 @@ class ReportCheckpointCallback(_KerasCallback):
         super().__init__()
         self._checkpoint_on = _hooks("checkpoint_on", checkpoint_on)
         self._report_on = _hooks("report_metrics_on", report_metrics_on)
-        self._metrics = _names(metrics)
-        if not isinstance(frequency, int) or frequency < 1:
+        self._metrics = None if metrics is None else _names(metrics)
+        if not _is_count(frequency, 1):
             raise ConfigError(f"[ReportCheckpointCallback] frequency is {frequency!r}; it must be an int of at least 1")
         hooks = tuple(dict.fromkeys((*self._checkpoint_on, *self._report_on)))
         most_often = max(map(_how_often, hooks), default=0)
@@ -128,7 +129,7 @@ class Callback(_KerasCallback):
 
         Callback(metrics={"training_loss": "loss"}, on=["epoch_end", "train_end"], frequency=[5, 1])
 
-    ReportCheckpointCallback, in the words of Ray 2.0.
+    ReportCheckpointCallback, in the words of Ray 2.0, where empty `metrics` are all of them too.
     """
 
     def __init__(
@@ -139,14 +140,18 @@ class Callback(_KerasCallback):
     ) -> None:
         super().__init__()
         hooks = _hooks("on", on)
-        every = [frequency] * len(hooks) if isinstance(frequency, int) else list(frequency)
+        every = list(frequency) if isinstance(frequency, (list, tuple)) else [frequency] * len(hooks)
+        if not all(_is_count(number, 0) for number in every):
+            raise ConfigError(
+                f"[keras.Callback] frequency is {frequency!r}; it must be an int of at least 0, or a list of them"
+            )
         if len(every) != len(hooks):
             raise ConfigError(
                 f"[keras.Callback] frequency has {len(every)} numbers for the {len(hooks)} hooks of on; "
                 "give one number, or one for each"
             )
         self._frequency = dict(zip(hooks, every, strict=True))
-        self._metrics = _names(metrics)
+        self._metrics = None if metrics is None else _names(metrics) or None
         self._calls = dict.fromkeys(hooks, 0)
         self._call_on(hooks)
 
@@ -158,6 +163,10 @@ class Callback(_KerasCallback):
 
 
 def _hooks(name: str, given: str | list[str]) -> tuple[str, ...]:
+    if not isinstance(given, Iterable):
+        raise ConfigError(
+            f"[keras] {name} is {given!r}; it must be one or more of {', '.join(_HOOKS)}, or an empty list"
+        )
     hooks = (given,) if isinstance(given, str) else tuple(given)
     wrong = [hook for hook in hooks if hook not in _HOOKS]
     if wrong:
@@ -170,13 +179,21 @@ def _how_often(hook: str) -> int:
     return 2 if "_batch_" in hook else 1 if hook.startswith("epoch") else 0
 
 
-def _names(metrics: str | list[str] | dict[str, str] | None) -> dict[str, str] | None:
-    """Keras' name by the name in the report; None for all."""
-    if not metrics:
-        return None
-    if isinstance(metrics, str):
-        return {metrics: metrics}
-    return dict(metrics) if isinstance(metrics, dict) else {name: name for name in metrics}
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _names(metrics: str | list[str] | dict[str, str]) -> dict[str, str]:
+    """Keras' name by the name in the report."""
+    rule = "it must be None, a name, a list of names, or a dict from the name in the report to Keras' name"
+    if not isinstance(metrics, Iterable):
+        raise ConfigError(f"[keras] metrics is {metrics!r}; {rule}")
+    listed = [metrics] if isinstance(metrics, str) else metrics
+    pairs = list(listed.items()) if isinstance(listed, dict) else [(name, name) for name in listed]
+    wrong = [name for pair in pairs for name in pair if not isinstance(name, str)]
+    if wrong:
+        raise ConfigError(f"[keras] metrics has {wrong[0]!r}; {rule}")
+    return dict(pairs)
 
 
 def _chosen(logs: Mapping[str, Any], names: dict[str, str] | None) -> dict[str, Any]:

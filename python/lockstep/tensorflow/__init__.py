@@ -1,8 +1,7 @@
 """TensorFlow and Keras on many workers. For example::
 
 from lockstep import ScalingConfig, session
-from lockstep.integrations.keras import ReportCheckpointCallback
-from lockstep.tensorflow import TensorflowTrainer
+from lockstep.tensorflow import ReportCheckpointCallback, TensorflowTrainer
 
 def train_func():
     import tensorflow as tf
@@ -17,9 +16,35 @@ TensorflowTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()
 Importing this imports no TensorFlow: the process that calls ``fit()`` need not load it.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from lockstep.tensorflow.checkpoint import TensorflowCheckpoint
 from lockstep.tensorflow.config import TensorflowConfig
 from lockstep.tensorflow.data import prepare_dataset_shard
 from lockstep.tensorflow.trainer import TensorflowTrainer
 
-__all__ = ["TensorflowCheckpoint", "TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]
+if TYPE_CHECKING:
+    from lockstep.integrations.keras import ReportCheckpointCallback
+
+__all__ = [
+    "ReportCheckpointCallback",
+    "TensorflowCheckpoint",
+    "TensorflowConfig",
+    "TensorflowTrainer",
+    "prepare_dataset_shard",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The callback when it is asked for: its module imports this one."""
+    if name != "ReportCheckpointCallback":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from lockstep.integrations.keras import ReportCheckpointCallback
+
+    return ReportCheckpointCallback
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

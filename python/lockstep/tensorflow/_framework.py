@@ -45,10 +45,19 @@ def check_installed() -> None:
 def keras() -> Any:
     """The module ``tf.keras`` as workers see it, also where the process has imported TensorFlow with another one."""
     check_installed()
-    if legacy_keras() and _version() >= _NEEDED_SINCE:
-        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-        return importlib.import_module("tf_keras")
-    return importlib.import_module("tensorflow").keras
+    with _quiet_first_import():
+        if legacy_keras() and _version() >= _NEEDED_SINCE:
+            os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+            return importlib.import_module("tf_keras")
+        return importlib.import_module("tensorflow").keras
+
+
+def _quiet_first_import() -> contextlib.AbstractContextManager[None]:
+    """An import of TensorFlow that the user did not write prints nothing, unless he has set the log level himself."""
+    if "tensorflow" in sys.modules:
+        return contextlib.nullcontext()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", QUIET)
+    return silent_import()
 
 
 @contextlib.contextmanager
@@ -57,7 +66,7 @@ def silent_import() -> Iterator[None]:
 
     It is shown when the import fails, and where log lines were asked for.
     """
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != QUIET:
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != QUIET or sys.stderr is None:  # None: standard error is closed
         yield
         return
     sys.stderr.flush()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,13 +41,9 @@ class TensorflowCheckpoint(Checkpoint):
         On many workers all must call it: reading some weights, such as those of BatchNormalization, is an exchange
         among them.
         """
-        if preprocessor is not None:
-            raise ConfigError(
-                f"[TensorflowCheckpoint] from_model got a preprocessor, a {type(preprocessor).__name__}; "
-                "preprocessors come with datasets, which this version does not have: leave it out"
-            )
-        if not hasattr(model, "get_weights"):
-            raise ConfigError(f"[TensorflowCheckpoint] from_model got a {type(model).__name__}; give it a Keras model")
+        _refuse_preprocessor("from_model", preprocessor)
+        if not _is_model(model):
+            raise ConfigError(f"[TensorflowCheckpoint] from_model got {_kind(model)}; give it a Keras model")
         data: dict[str, Any] = {MODEL: model.get_weights()}
         state = _optimizer_variables(getattr(model, "optimizer", None))
         if state:
@@ -58,6 +56,7 @@ class TensorflowCheckpoint(Checkpoint):
     @classmethod
     def from_saved_model(cls, dir_path: str | os.PathLike[str], *, preprocessor: None = None) -> Self:
         """A checkpoint of the directory that ``model.save()`` or ``model.export()`` wrote; it stays where it is."""
+        _refuse_preprocessor("from_saved_model", preprocessor)
         place = local_path(dir_path, "[TensorflowCheckpoint] dir_path")
         if not Path(place, "saved_model.pb").is_file():
             raise ConfigError(
@@ -66,14 +65,28 @@ class TensorflowCheckpoint(Checkpoint):
             )
         return cls.from_directory(place)
 
-    def get_model(self, model: Any = None) -> Any:
+    @classmethod
+    def from_h5(cls, file_path: str | os.PathLike[str], *, preprocessor: None = None) -> Self:
+        """A checkpoint of the one ``.h5`` file that ``model.save()`` wrote, which is read now."""
+        _refuse_preprocessor("from_h5", preprocessor)
+        file = local_path(file_path, "[TensorflowCheckpoint] file_path")
+        if not file.endswith(".h5") or not Path(file).is_file():
+            raise ConfigError(
+                f"[TensorflowCheckpoint] file_path is {file!r}; it must be a .h5 file that model.save(path) wrote"
+            )
+        with tempfile.TemporaryDirectory() as place:  # not the file's own directory: much else may lie there
+            shutil.copy(file, place)
+            return cls.from_bytes(cls.from_directory(place).to_bytes())
+
+    def get_model(self, model: Any = None, *, model_definition: Any = None) -> Any:
         """The Keras model that was saved.
 
         `model` may be one, which gets the weights (and, compiled, the state of the optimizer), or a class or function
         that makes one; where its layers do not know their inputs yet, these are as they were saved. Without it the
         layers are made as they were saved, not compiled. A directory (SavedModel, ``.keras`` or ``.h5`` file) is loaded
-        as it is.
+        as it is. `model_definition` is another spelling of `model`.
         """
+        model = _one_spelling(model, model_definition)
         if self._data is None and "data.json" not in self._as_handle().files():
             return self._load()
         data = self.to_dict()
@@ -84,13 +97,8 @@ class TensorflowCheckpoint(Checkpoint):
                 f'or report {{"{MODEL}": model.get_weights()}}; to_dict() gives what there is'
             )
         target = self._new_model(data) if model is None else model
-        if isinstance(target, type) or not hasattr(target, "set_weights"):
-            if not callable(target):
-                raise ConfigError(
-                    f"[TensorflowCheckpoint] get_model got a {type(target).__name__}; "
-                    "give it a Keras model, or a class or function that makes one"
-                )
-            target = target()
+        if not _is_model(target):
+            target = _made_by(target)
         _build(target, data)
         try:
             target.set_weights(data[MODEL])
@@ -128,6 +136,47 @@ class TensorflowCheckpoint(Checkpoint):
                     )
                 path = os.path.join(path, files[0])
             return _framework.keras().models.load_model(path)
+
+
+def _refuse_preprocessor(method: str, preprocessor: object) -> None:
+    if preprocessor is not None:
+        raise ConfigError(
+            f"[TensorflowCheckpoint] {method} got a preprocessor, {_kind(preprocessor)}; "
+            "preprocessors come with datasets, which this version does not have: leave it out"
+        )
+
+
+def _is_model(value: Any) -> bool:
+    return not isinstance(value, type) and hasattr(value, "get_weights") and hasattr(value, "set_weights")
+
+
+def _kind(value: object) -> str:
+    """What it is, for messages."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def _one_spelling(model: Any, model_definition: Any) -> Any:
+    if model is not None and model_definition is not None:
+        raise ConfigError(
+            "[TensorflowCheckpoint] get_model: model and model_definition are two spellings of one thing; give one"
+        )
+    return model_definition if model is None else model
+
+
+def _made_by(make: Any) -> Any:
+    """The model that a class or function makes."""
+    if not callable(make):
+        raise ConfigError(
+            f"[TensorflowCheckpoint] get_model got {_kind(make)}; "
+            "give it a Keras model, or a class or function that makes one"
+        )
+    made = make()
+    if not _is_model(made):
+        name = getattr(make, "__name__", type(make).__name__)
+        raise ConfigError(
+            f"[TensorflowCheckpoint] get_model got {name}, which makes {_kind(made)}; it must make a Keras model"
+        )
+    return made
 
 
 def _build(model: Any, data: dict[Any, Any]) -> None:

@@ -21,8 +21,7 @@ class TensorflowTrainer(FrameworkTrainer):
     """Runs a TensorFlow training function on ``scaling_config.num_workers`` workers, with ``TF_CONFIG`` set::
 
         from lockstep import ScalingConfig, session
-        from lockstep.integrations.keras import ReportCheckpointCallback
-        from lockstep.tensorflow import TensorflowTrainer
+        from lockstep.tensorflow import ReportCheckpointCallback, TensorflowTrainer
 
         def train_func(config):
             import tensorflow as tf

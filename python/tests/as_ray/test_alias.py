@@ -45,6 +45,19 @@ def test_an_unknown_release_is_refused(script: Script) -> None:
     assert "LOCKSTEP_AS_RAY is '3.1'; it must be one of 1.7, 2.0, 2.6" in done.stderr
 
 
+def test_a_second_installation_changes_nothing(script: Script) -> None:
+    code = """
+import importlib, os, sys
+before = list(sys.meta_path)
+assert lockstep.as_ray.install() == "2.0"  # before the first import of ray
+import ray
+os.environ["LOCKSTEP_AS_RAY"] = "2.6"
+assert lockstep.as_ray.install() == importlib.reload(lockstep.as_ray).release == "2.0"
+assert sys.meta_path == before and sys.modules["ray"] is ray and ray.__version__ == "2.0.0"
+"""
+    script(code, LOCKSTEP_AS_RAY="2.0")
+
+
 # ---------------------------------------------------------------- workers
 
 FIT = """

@@ -34,9 +34,10 @@ assert "tensorflow" not in sys.modules
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_other_keras_callbacks_are_those_of_lockstep(script: Script, release: str) -> None:
     code = """
-import ray.air.callbacks.keras, ray.air.integrations.keras, lockstep.integrations.keras as ours
+import ray.air.callbacks.keras, ray.air.integrations.keras, ray.train.tensorflow, lockstep.integrations.keras as ours
 assert ray.air.callbacks.keras.Callback is ours.Callback
 assert ray.air.integrations.keras.ReportCheckpointCallback is ours.ReportCheckpointCallback
+assert ray.train.tensorflow.keras.ReportCheckpointCallback is ours.ReportCheckpointCallback
 assert ray.air.integrations.keras.Callback is not ours.Callback
 """
     script(code, LOCKSTEP_AS_RAY=release)

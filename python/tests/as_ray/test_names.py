@@ -58,6 +58,7 @@ TRAINING = {
 FRAMEWORKS = {
     "ray.train.tensorflow": "TensorflowCheckpoint TensorflowConfig TensorflowTrainer prepare_dataset_shard",
     "ray.train.tensorflow.config": "TensorflowConfig",
+    "ray.train.tensorflow.keras": "ReportCheckpointCallback",
     "ray.train.tensorflow.tensorflow_checkpoint": "TensorflowCheckpoint",
     "ray.train.tensorflow.tensorflow_trainer": "TensorflowTrainer",
     "ray.train.horovod.config": "HorovodConfig",
@@ -180,7 +181,7 @@ def test_names_of_data_and_tuning_can_be_imported(script: Script) -> None:
 
 def test_names_of_frameworks_are_there_or_say_why_not(script: Script) -> None:
     for name, error in resolved(script, FRAMEWORKS).items():
-        folder = next(word for word in ("tensorflow", "horovod", "keras") if word in name.lower())
+        folder = next(word for word in ("keras", "tensorflow", "horovod") if word in name.lower())
         package = "lockstep.integrations.keras" if folder == "keras" else f"lockstep.{folder}"
         if importlib.util.find_spec(package) is not None:
             assert error == "", name

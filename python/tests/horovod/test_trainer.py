@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -177,17 +178,45 @@ def test_verbose_and_nics_reach_the_workers(horovod_trainer: Callable[..., Horov
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"nics": "lo"}, "nics"),
-        ({"timeout_s": 0}, "timeout_s"),
-        ({"timeout_s": 1.5}, "timeout_s"),
-        ({"verbose": "yes"}, "verbose"),
-        ({"elastic": 1}, "elastic"),
-        ({"hosts": "ab"}, "hosts"),
+        ({"nics": "lo"}, "nics is 'lo'; it must be a set of names"),
+        ({"nics": 3}, "nics is 3; it must be a set of names"),
+        ({"nics": []}, "nics is []; it must be a set of names"),
+        ({"nics": {3}}, "nics is {3}; it must be a set of names"),
+        ({"nics": {"lo": 1}}, "nics is {'lo': 1}; it must be a set of names"),
+        ({"timeout_s": 0}, "timeout_s is 0; it must be a whole number of seconds, from 1 to 2147483647"),
+        ({"timeout_s": 1.5}, "timeout_s is 1.5; it must be a whole number"),
+        ({"timeout_s": True}, "timeout_s is True; it must be a whole number"),
+        ({"timeout_s": 2**31}, "timeout_s is 2147483648; it must be a whole number"),
+        ({"timeout_s": 10**12}, "timeout_s is 1000000000000; it must be a whole number"),
+        ({"verbose": "yes"}, "verbose is 'yes'; it must be 0, 1 or 2"),
+        ({"verbose": -1}, "verbose is -1; it must be 0, 1 or 2"),
+        ({"verbose": 99}, "verbose is 99; it must be 0, 1 or 2"),
+        ({"verbose": True}, "verbose is True; it must be 0, 1 or 2"),
+        ({"elastic": 1}, "elastic is 1; it must be True or False"),
+        ({"ssh_port": "x"}, "ssh_port is 'x'; it must be from 1 to 65535"),
+        ({"ssh_port": 0}, "ssh_port is 0; it must be from 1 to 65535"),
+        ({"ssh_str": 3}, "ssh_str is 3; it must be a string"),
+        ({"hosts": "ab"}, "hosts is 'ab'; it must be a list of names"),
+        ({"hosts": 3}, "hosts is 3; it must be a list of names"),
+        ({"hosts": []}, "hosts is []; it must be a list of names"),
+        ({"hosts": {"a": 1}}, "hosts is {'a': 1}; it must be a list of names"),
+        ({"hosts": ["a#", "a#"]}, 'hosts has "a#", which is no name for a host; use letters'),
+        ({"hosts": ["\udcff"]}, "which is no name for a host; use letters"),
+        ({"hosts": ["a", "b", "a"]}, 'in hosts, the ranks of "a" do not stand together'),
     ],
 )
 def test_a_wrong_field_is_named(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
         HorovodConfig(**options)
+
+
+def test_what_has_no_effect_is_accepted() -> None:
+    HorovodConfig(key="k", ssh_port=22, ssh_identity_file="id", ssh_str="s", placement_group_timeout_s=100)
+
+
+def test_the_longest_timeout_is_one(horovod_trainer: Callable[..., HorovodTrainer]) -> None:
+    (row,) = fit_rows(horovod_trainer(say_where, timeout_s=2**31 - 1))
+    assert [said["total"] for said in row] == [3.0, 3.0]
 
 
 def test_interfaces_are_looked_for_where_the_job_runs() -> None:
@@ -198,12 +227,21 @@ def test_interfaces_are_looked_for_where_the_job_runs() -> None:
         HorovodTrainer(say_where, horovod_config=config)
 
 
-@pytest.mark.parametrize("hosts", [["a"], ["a", "b", "a"], ["a/b", "c"]])
-def test_hosts_that_do_not_fit_are_refused_before_anything_starts(
-    horovod_trainer: Callable[..., HorovodTrainer], hosts: list[str], tmp_path: Path
+@pytest.mark.parametrize("hosts", [["a"], ["a", "b", "a"], ["a/b", "c"], ["a", "a", "a"]])
+def test_hosts_that_do_not_fit_are_refused_when_the_trainer_is_made(
+    horovod_trainer: Callable[..., HorovodTrainer], hosts: list[str]
 ) -> None:
-    with pytest.raises(ConfigError):
-        horovod_trainer(say_where, max(2, len(hosts)), hosts=hosts).fit()
+    with pytest.raises(ConfigError, match="hosts"):
+        horovod_trainer(say_where, 2, hosts=hosts)
+
+
+def test_hosts_that_are_changed_later_are_refused_before_anything_starts(
+    horovod_trainer: Callable[..., HorovodTrainer], tmp_path: Path
+) -> None:
+    trainer = horovod_trainer(say_where, 2, hosts=["a", "a"])
+    trainer.scaling_config.num_workers = 3
+    with pytest.raises(ConfigError, match=r"of length 2, but num_workers is 3"):
+        trainer.fit()
     assert not list(tmp_path.glob("runs/*"))
 
 

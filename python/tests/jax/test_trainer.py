@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from lockstep import Callback, Checkpoint, FailureConfig, Result, TrainingFailedError, session
 from lockstep.errors import ConfigError
@@ -113,6 +115,77 @@ def test_a_rank_that_ends_early_is_no_failure(jax_fit: Fit) -> None:
     assert jax_fit(train_func).metrics["done"] is True
 
 
+def test_a_function_that_joins_the_processes_itself(jax_fit: Fit) -> None:
+    def train_func() -> None:
+        import jax
+
+        jax.distributed.initialize()
+        total = summed_over_processes()
+        jax.distributed.initialize()
+        session.report({"sum": total, "processes": jax.process_count()})
+
+    metrics = jax_fit(train_func).metrics
+    assert (metrics["sum"], metrics["processes"]) == (3, 2)
+
+
+def test_a_function_that_joins_others_is_told(jax_fit: Fit) -> None:
+    def train_func() -> None:
+        import jax
+
+        jax.distributed.initialize("127.0.0.1:1", num_processes=1, process_id=0)
+
+    with pytest.raises(TrainingFailedError, match="should only be called once"):
+        jax_fit(train_func, 1)
+
+
+def test_arrays_in_a_dict_become_those_of_numpy(jax_fit: Fit) -> None:
+    def train_func() -> None:
+        import jax.numpy as jnp
+
+        weights = jnp.arange(6.0).reshape(2, 3)
+        data = {"weights": weights, "again": [weights], "scalar": jnp.float32(2), "half": jnp.ones(2, "bfloat16")}
+        session.report({}, checkpoint=Checkpoint.from_dict(data))
+
+    checkpoint = jax_fit(train_func).checkpoint
+    assert not (Path(checkpoint.path or "") / "objects.pkl").exists()
+    data = checkpoint.to_dict()
+    assert data["weights"] is data["again"][0]
+    found = {
+        name: (type(data[name]), data[name].dtype.name, data[name].tolist()) for name in ("weights", "scalar", "half")
+    }
+    assert found == {
+        "weights": (np.ndarray, "float32", [[0, 1, 2], [3, 4, 5]]),
+        "scalar": (np.ndarray, "float32", 2.0),
+        "half": (np.ndarray, "float32", [1, 1]),
+    }
+
+
+def test_arrays_that_numpy_cannot_hold_stay_as_they_are(tmp_path: Path) -> None:
+    program = """
+import sys, jax, jax.numpy as jnp, numpy as np
+from lockstep import Checkpoint
+small = jnp.ones(2, "float8_e4m3fn")
+data = {"small": small, "of numpy": np.asarray(small), "key": jax.random.key(3)}
+back = Checkpoint.from_directory(Checkpoint.from_dict(data).to_directory(sys.argv[1])).to_dict()
+assert [back[name].dtype for name in data] == [value.dtype for value in data.values()]
+assert (back["small"] == small).all() and back["key"] == data["key"]
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "c")], check=True, timeout=100)
+
+
+def test_an_array_of_all_processes_cannot_be_saved_by_one(jax_fit: Fit) -> None:
+    def train_func() -> None:
+        import jax
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        spread = NamedSharding(jax.make_mesh((2,), ("workers",)), PartitionSpec("workers"))
+        everywhere = jax.make_array_from_callback((4,), spread, lambda index: np.arange(4.0)[index])
+        session.report({}, checkpoint=Checkpoint.from_dict({"everywhere": everywhere}))
+
+    with pytest.raises(TrainingFailedError, match=r"\['everywhere'\].* cannot be saved: .*process_allgather"):
+        jax_fit(train_func)
+
+
 def test_importing_the_trainer_imports_no_jax() -> None:
     program = "import sys, lockstep.jax; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
@@ -123,3 +196,38 @@ def test_wrong_arguments_are_told() -> None:
         JaxTrainer(lambda: None, jax_config=5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"cpu_collectives is 'nccl'"):
         JaxTrainer(lambda: None, jax_config=JaxConfig(cpu_collectives="nccl"))
+    with pytest.raises(ConfigError, match="jax_config and jax_backend are two spellings"):
+        JaxTrainer(lambda: None, jax_config=JaxConfig(), jax_backend=JaxConfig())
+    for wrong in ({"datasets": {"train": []}}, {"preprocessor": 5}):
+        with pytest.raises(ConfigError, match=r"datasets and preprocessor cannot be given yet; read the data"):
+            JaxTrainer(lambda: None, **wrong)
+
+
+def test_it_takes_what_the_other_trainers_take() -> None:
+    import inspect
+
+    from lockstep.horovod import HorovodTrainer
+
+    def shape(trainer: Any, method: str, framework: str) -> list[str]:
+        names = inspect.signature(getattr(trainer, method)).parameters
+        return [name.replace(framework, "framework") for name in names if name != "tensorflow_backend"]
+
+    for method in ("__init__", "restore"):
+        assert shape(JaxTrainer, method, "jax") == shape(HorovodTrainer, method, "horovod")
+    assert JaxTrainer(lambda: None, jax_backend=JaxConfig(cpu_collectives="mpi")).backend_config == JaxConfig("mpi")
+
+
+def test_a_run_goes_on(jax_fit: Fit) -> None:
+    def train_func(config: dict[str, Any]) -> None:
+        checkpoint = session.get_checkpoint()
+        if checkpoint is None:
+            session.report({"step": 0}, checkpoint=Checkpoint.from_dict({"step": 0}))
+            session.barrier()
+            session.get_checkpoint()  # it is kept
+            raise ValueError("stop")
+        session.report({"step": checkpoint.to_dict()["step"] + 1, "sum": summed_over_processes()})
+
+    with pytest.raises(TrainingFailedError) as failed:
+        jax_fit(train_func, config={})
+    result = JaxTrainer.restore(failed.value.result.path, jax_backend=JaxConfig()).fit()
+    assert (result.metrics["step"], result.metrics["sum"]) == (1, 3)

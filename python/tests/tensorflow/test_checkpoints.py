@@ -188,6 +188,62 @@ def test_directories_with_a_file_of_keras(tmp_path: Path, name: str) -> None:
     assert_same(TensorflowCheckpoint.from_directory(tmp_path).get_model(), model)
 
 
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
+def test_an_h5_file_among_others(tmp_path: Path) -> None:
+    model = trained()
+    for name in ("model.h5", "older.h5"):
+        model.save(str(tmp_path / name))
+    checkpoint = TensorflowCheckpoint.from_h5(tmp_path / "model.h5")
+    (tmp_path / "model.h5").unlink()
+    assert_same(checkpoint.get_model(), model)
+    assert [path.name for path in Path(checkpoint.to_directory(tmp_path / "c")).iterdir()] == ["model.h5"]
+    for path in (tmp_path / "gone.h5", tmp_path / "c", tmp_path):
+        with pytest.raises(ConfigError, match=rf"file_path is '{path}'; it must be a \.h5 file"):
+            TensorflowCheckpoint.from_h5(path)
+    with pytest.raises(ConfigError, match="from_h5 got a preprocessor, a int"):
+        TensorflowCheckpoint.from_h5(tmp_path / "older.h5", preprocessor=5)  # type: ignore[arg-type]
+
+
+def test_the_other_spelling_of_the_model() -> None:
+    model = make_model()
+    checkpoint = TensorflowCheckpoint.from_model(model)
+    assert_same(checkpoint.get_model(model_definition=make_model), model)
+    with pytest.raises(ConfigError, match="model and model_definition are two spellings"):
+        checkpoint.get_model(make_model, model_definition=make_model)
+
+
+def test_tensors_in_a_dict_become_arrays(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    weights = tf.reshape(tf.range(6.0), (2, 3))
+    data = {
+        "tensor": weights,
+        "again": [weights],
+        "variable": tf.Variable([1, 2]),
+        "scalar": tf.constant(2.0),
+        "half": tf.ones(2, tf.bfloat16),
+    }
+    path = Path(Checkpoint.from_dict(data).to_directory(tmp_path / "c"))
+    assert sorted(file.name for file in path.iterdir()) == ["data.json", "tensors.safetensors"]
+    back = Checkpoint.from_directory(path).to_dict()
+    assert back["tensor"] is back["again"][0]
+    assert {
+        name: (type(back[name]), back[name].dtype.name, back[name].tolist()) for name in data if name != "again"
+    } == {
+        "tensor": (np.ndarray, "float32", [[0, 1, 2], [3, 4, 5]]),
+        "variable": (np.ndarray, "int32", [1, 2]),
+        "scalar": (np.ndarray, "float32", 2.0),
+        "half": (np.ndarray, "float32", [1, 1]),
+    }
+
+
+def test_tensors_of_strings_stay_as_they_are(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    path = Checkpoint.from_dict({"words": tf.constant(["a"])}).to_directory(tmp_path / "c")
+    assert Checkpoint.from_directory(path).to_dict()["words"].numpy().tolist() == [b"a"]
+
+
 def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
     checkpoint = TensorflowCheckpoint.from_model(make_model())
     with pytest.raises(ConfigError, match="does not fit"):
@@ -198,6 +254,12 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
         TensorflowCheckpoint.from_model(5)
     with pytest.raises(ConfigError, match="get_model got a int"):
         checkpoint.get_model(5)
+    with pytest.raises(ConfigError, match="get_model got <lambda>, which makes a int; it must make a Keras model"):
+        checkpoint.get_model(lambda: 1)
+    with pytest.raises(ConfigError, match="from_model got the class OfTheUser; give it a Keras model"):
+        TensorflowCheckpoint.from_model(OfTheUser)
+    with pytest.raises(ConfigError, match="from_saved_model got a preprocessor"):
+        TensorflowCheckpoint.from_saved_model(tmp_path, preprocessor=5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="preprocessor"):
         TensorflowCheckpoint.from_model(make_model(), preprocessor=5)  # type: ignore[arg-type]
     (tmp_path / "other.txt").write_text("x")

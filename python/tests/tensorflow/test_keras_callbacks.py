@@ -121,6 +121,45 @@ def test_a_subclass_may_do_without_reports(reports: Reports) -> None:
     assert reports == []
 
 
+def test_no_metrics(reports: Reports) -> None:
+    fit(ReportCheckpointCallback(metrics=[]), epochs=1)
+    fit(ReportCheckpointCallback(metrics={}), epochs=1)
+    fit(Callback([]), epochs=1)
+    assert [sorted(metrics) for metrics, _ in reports] == [[], [], ["loss", "mae"]], "the last as Ray 2.0 has it"
+
+
+@pytest.mark.parametrize("name", ["checkpoint_on", "report_metrics_on"])
+@pytest.mark.parametrize(("wrong", "told"), [(None, "is None"), (3, "is 3"), ([None], "has None"), (["x"], "has 'x'")])
+def test_wrong_hooks_are_told(name: str, wrong: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name} {told}; it must be one or more of epoch_begin"):
+        ReportCheckpointCallback(**{name: wrong})
+
+
+@pytest.mark.parametrize("kind", [ReportCheckpointCallback, Callback])
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (3, "is 3"),
+        (["loss", 3], "has 3"),
+        ({"loss": 3}, "has 3"),
+        ({3: "loss"}, "has 3"),
+        (0, "is 0"),
+        (b"x", "has 120"),
+    ],
+)
+def test_wrong_metrics_are_told(kind: Any, wrong: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=rf"metrics {told}; it must be None, a name, a list of names"):
+        kind(metrics=wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, "2", 1.5, True, -1, [1, None]])
+def test_wrong_frequencies_are_told(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"frequency is .*; it must be an int of at least 1"):
+        ReportCheckpointCallback(frequency=wrong)
+    with pytest.raises(ConfigError, match=r"frequency is .*; it must be an int of at least 0, or a list of them"):
+        Callback(frequency=wrong)
+
+
 def test_wrong_arguments_are_told() -> None:
     with pytest.raises(
         ConfigError, match=r"checkpoint_on has 'epoch'; it must be one or more of epoch_begin, epoch_end"

@@ -123,6 +123,35 @@ def test_nor_by_the_process_that_workers_are_forked_from(tmp_path: Path) -> None
         assert (done.stderr == "") == is_quiet, done.stderr
 
 
+SAVED_MODEL = """
+import numpy as np
+from lockstep.tensorflow import TensorflowCheckpoint, _framework
+weights = [np.ones((2, 1), "float32"), np.zeros(1, "float32")]
+def make():
+    layers = _framework.keras().layers
+    return _framework.keras().Sequential([layers.Dense(1, input_shape=(2,))])
+print(TensorflowCheckpoint.from_dict({"model": weights}).get_model(make).predict(np.ones((1, 2)), verbose=0)[0, 0])
+"""
+
+
+@pytest.mark.parametrize("level", [None, "0"])
+def test_nor_by_the_process_of_the_user_where_lockstep_imports_it(level: str | None) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    if level is not None:
+        environment["TF_CPP_MIN_LOG_LEVEL"] = level
+    command = [sys.executable, "-c", SAVED_MODEL]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.stdout == "2.0\n", done.stderr
+    assert (done.stderr == "") == (level is None), done.stderr
+
+
+def test_an_import_without_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", _framework.QUIET)
+    monkeypatch.setattr(sys, "stderr", None)
+    with _framework.silent_import():
+        pass
+
+
 def test_an_import_that_fails_shows_what_was_printed(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", _framework.QUIET)
     with pytest.raises(ImportError), _framework.silent_import():
@@ -144,6 +173,18 @@ def test_its_log_is_there_for_who_asks(tf_fit: Fit, monkeypatch: pytest.MonkeyPa
 def test_the_trainer_imports_no_tensorflow() -> None:
     program = "import sys, lockstep.tensorflow, lockstep.integrations.keras; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_the_callback_is_here_too() -> None:
+    import lockstep.tensorflow
+    from lockstep.integrations import keras
+    from lockstep.tensorflow import ReportCheckpointCallback
+
+    assert ReportCheckpointCallback is keras.ReportCheckpointCallback
+    assert "ReportCheckpointCallback" in lockstep.tensorflow.__all__
+    assert {"ReportCheckpointCallback", "TensorflowTrainer"} <= set(dir(lockstep.tensorflow))
+    with pytest.raises(AttributeError, match="no attribute 'NoSuchThing'"):
+        lockstep.tensorflow.NoSuchThing  # noqa: B018
 
 
 def test_missing_packages_are_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
