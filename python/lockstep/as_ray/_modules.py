@@ -130,9 +130,10 @@ def _attributes(module: ModuleType, names: Names, release: str) -> Callable[[str
             return found
         if f"{name}.{attribute}" in MODULES:
             return importlib.import_module(f"{name}.{attribute}")
-        later = next((entry for entry in names.values() if isinstance(entry, Later)), None)
-        if later is not None and not attribute.startswith("_"):
-            raise NoSuchPartError(_why(name, attribute, later))
+        later = [entry for entry in names.values() if isinstance(entry, Later)]
+        # Where most is still to come, an unknown name is likely to be part of that.
+        if 2 * len(later) > len(names) and not attribute.startswith("_"):
+            raise NoSuchPartError(_why(name, attribute, later[0]))
         raise AttributeError(f"module {name!r} has no attribute {attribute!r} in Lockstep", name=attribute, obj=module)
 
     return find
