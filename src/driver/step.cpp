@@ -10,6 +10,8 @@ namespace {
 
 /// A rank that others have left behind by so many reports is worth a word while the run goes on.
 constexpr int kFarBehind = 1000;
+/// The part of the hang timeout after which a rank is nearly late.
+constexpr double kNearly = 0.9;
 
 /// Whether a rank can go on only when others do: they, not it, are to be watched for progress.
 bool waits(const RunState& state, int rank) {
@@ -428,12 +430,20 @@ struct Step {
     return silent;
   }
 
+  std::vector<int> without_progress(Seconds limit) const {
+    auto silent = silent_ranks(limit, &RankState::last_progress);
+    std::erase_if(silent, [&](int i) { return waits(state, i); });
+    return silent;
+  }
+
   void look_for_silence() {
     state.hung = silent_ranks(state.policy.heartbeat_timeout, &RankState::last_heartbeat);
     state.hang_kind = FailureKind::heartbeat;
     if (state.hung.empty() && state.policy.hang_timeout) {
-      state.hung = silent_ranks(*state.policy.hang_timeout, &RankState::last_progress);
-      std::erase_if(state.hung, [&](int i) { return waits(state, i); });
+      // Ranks that work in step fall silent within a moment, the one that hangs not always first: those that are nearly
+      // late are named with the one that is.
+      if (!without_progress(*state.policy.hang_timeout).empty())
+        state.hung = without_progress(kNearly * *state.policy.hang_timeout);
       state.hang_kind = FailureKind::hang;
     }
     if (state.hung.empty()) return;

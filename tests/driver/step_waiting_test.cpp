@@ -242,6 +242,19 @@ TEST_F(WaitingTest, NoProgressWithinHangTimeoutIsAHang) {
   EXPECT_EQ(state.hang_kind, FailureKind::hang);
 }
 
+TEST_F(WaitingTest, RanksThatFallSilentTogetherAreNamedTogether) {
+  state.policy.hang_timeout = Seconds{3};
+  begin(3);
+  time += 100ms;
+  beat(1, 1);
+  time += 1s;
+  beat(2, 1);
+  time += 1900ms;
+  for (int rank : {0, 1, 2}) beat(rank, state.ranks[static_cast<std::size_t>(rank)].progress);
+  send(Tick{});
+  EXPECT_EQ(state.hung, (std::vector<int>{0, 1})) << "the longest silent first";
+}
+
 TEST_F(WaitingTest, RanksThatWaitForTheHungOneAreNotBlamed) {
   state.policy.hang_timeout = Seconds{3};
   begin(3);
