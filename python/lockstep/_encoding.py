@@ -18,7 +18,8 @@ order: see ``_arrays``. With torch there also are "parameter": true, "requires_g
 "persistent" or "transient". Tensors inside of pickled objects are stored like all others; the first ``$object`` lists
 them under "tensors", and objects.pkl refers to them by their number there.
 
-TensorFlow's tensors and variables and JAX's arrays are stored as numpy's, and come back as those.
+TensorFlow's tensors and variables and JAX's arrays are stored as numpy's, and come back as those; JAX's, which "jax"
+marks with their type, are JAX's again where JAX is imported.
 
 C++ reads and writes the same. numpy and torch are touched only where the values or the file need them.
 """
@@ -175,13 +176,17 @@ class _Encoder:
     def _of_others(self, value: Any, path: tuple[str, ...]) -> Any:
         """The form of TensorFlow's or JAX's array; None when it is neither, or must be pickled."""
         numpy = sys.modules.get("numpy")
-        if numpy is None or not _is_array_of_others(value):
+        maker = _maker(value)
+        if numpy is None or maker is None:
             return None
         try:
             array = numpy.asarray(value)
         except Exception:  # it has no value yet, or lies in other processes too: pickling says so
             return None
-        return self._numpy_array(numpy, array, path, value)
+        if array.dtype.name == "bfloat16" and maker != "jax":
+            return None  # it would come back as float32
+        entry = self._numpy_array(numpy, array, path, value)
+        return entry | {"jax": array.dtype.name} if entry is not None and maker == "jax" else entry
 
     def _numpy_array(self, numpy: Any, array: Any, path: tuple[str, ...], owner: Any = None) -> Any:
         """`owner` is what the array was made of, if that may be found in other places again."""
@@ -360,7 +365,10 @@ class _Decoder:
             from lockstep._tensors import restore
 
             return restore(tensor, found, self._memories)
-        return _arrays.numpy_array(tensor, found, self._memories)
+        array = _arrays.numpy_array(tensor, found, self._memories)
+        if "jax" in found and (jax := sys.modules.get("jax")) is not None:
+            return jax.numpy.asarray(array, dtype=found["jax"])
+        return array
 
 
 def _unpickle(data: bytes, outside: list[Any]) -> list[Any]:
@@ -489,13 +497,13 @@ def _comes_back(dtype: Any) -> bool:
     return _arrays.is_known(name) and dtype.isnative and not name.startswith("float8")
 
 
-def _is_array_of_others(value: Any) -> bool:
-    """Whether it is TensorFlow's or JAX's. A package that is not imported cannot have made it."""
-    kinds = (
-        getattr(sys.modules.get(package), name, None)
-        for package, name in (("tensorflow", "Tensor"), ("tensorflow", "Variable"), ("jax", "Array"))
-    )
-    return any(isinstance(kind, type) and isinstance(value, kind) for kind in kinds)
+def _maker(value: Any) -> str | None:
+    """Whose array it is, TensorFlow's or JAX's. A package that is not imported cannot have made it."""
+    for package, name in (("tensorflow", "Tensor"), ("tensorflow", "Variable"), ("jax", "Array")):
+        kind = getattr(sys.modules.get(package), name, None)
+        if isinstance(kind, type) and isinstance(value, kind):
+            return package
+    return None
 
 
 def _import_torch() -> Any:

@@ -28,9 +28,9 @@ void Recorder::guard(Callback& callback, const char* hook, const std::function<v
   try {
     body();
   } catch (const std::exception& error) {
-    // One that stands for something else than a callback says itself what and where it is.
+    // One that stands for something else, a hook of a backend, says itself what it is.
     const std::string name = callback.name();
-    throw CallbackError(name.find('.') == std::string::npos ? name + "." + hook : name, error.what());
+    throw CallbackError(name.ends_with("()") ? name : name + "." + hook, error.what());
   }
 }
 

@@ -68,7 +68,8 @@ struct RendezvousNews {
 ///
 /// Horovod's protocol knows no authentication, but workers choose what they call their host. In elastic jobs they are
 /// told names that end in the attempt's secret: whoever does not know it, another user's process perhaps, can neither
-/// ask for a round nor say where notices go, nor hear or say anything in the scopes that are ours.
+/// ask for a round of survivors nor say where notices go, nor hear or say anything in the scopes that are ours. The
+/// scopes in which ranks find each other have no place for a secret.
 ///
 /// Each worker that replaces another speaks through a port of its own: its first words could else be those of a
 /// survivor, which says the same in a round that has broken already, or of one that was renumbered. With `min_workers`,

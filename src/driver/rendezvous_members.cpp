@@ -210,10 +210,10 @@ std::vector<int> Members::take_stuck(Instant now) {
   return stuck;
 }
 
-/// One has died since they came together last, or all who are away are ready, and the others have had a notice.
+/// One has died since they came together last, or has returned and will never come; or all who are away are ready.
 bool Members::are_expected() const {
-  const auto has_died = [](const Member& each) { return each.fresh && !each.away; };
-  if (std::ranges::any_of(members_, has_died)) return true;
+  const auto is_lost = [](const Member& each) { return each.done || (each.fresh && !each.away); };
+  if (std::ranges::any_of(members_, is_lost)) return true;
   return std::ranges::any_of(members_, &Member::away) &&
          std::ranges::all_of(members_, [](const Member& each) { return !each.away || each.asks; });
 }

@@ -87,7 +87,8 @@ class Members {
   /// Members that are away when all others have finished, each named once: they would wait for ever.
   std::vector<int> take_needless();
   /// Members that are overdue, each named once: they sit in an exchange with the dead, or are busy without end. Nobody
-  /// is while none has died and no notice is due: one that asks all by itself has to wait until the others need it.
+  /// is while none has died or returned and no notice is due: one that asks all by itself has to wait until the others
+  /// need it.
   std::vector<int> take_stuck(Instant now);
   /// When round() or take_stuck() may say something else though nobody speaks.
   std::optional<Instant> deadline() const;

@@ -36,6 +36,8 @@ struct Step {
     return attempt == state.attempt && number >= 0 && number < static_cast<int>(state.ranks.size()) && live();
   }
   bool live() const { return state.phase != Phase::idle && state.phase != Phase::ended; }
+  /// The one that runs, or is about to.
+  int attempt_now() const { return state.phase == Phase::idle ? state.attempt + 1 : state.attempt; }
 
   void start_attempt() {
     ++state.attempt;
@@ -80,7 +82,7 @@ struct Step {
     if (state.phase == Phase::ended) return;
     Failure failure;
     failure.kind = FailureKind::node;
-    failure.attempt = std::max(state.attempt, 0);
+    failure.attempt = attempt_now();
     failure.message = std::move(event.message);
     state.failures.push_back(std::move(failure));
     act(AnnounceFailure{state.failures, false});
@@ -504,9 +506,10 @@ struct Step {
   void on(DriverFailed event) {
     if (state.phase == Phase::ended) return;
     state.fatal = state.fatal || event.fatal;
-    event.failure.attempt = state.phase == Phase::idle ? state.attempt + 1 : state.attempt;
+    event.failure.attempt = attempt_now();
     if (state.phase == Phase::idle) {
       state.failures.push_back(std::move(event.failure));
+      act(AnnounceFailure{state.failures, false});
       return end(Outcome::failed);
     }
     // A run that is being interrupted and cannot keep its last checkpoint has failed after all.

@@ -186,6 +186,9 @@ void run(TrainFunction function, Session& session) {
   membership().session = &session;
   // Writing to a rank that died is an error of the exchange, not the end of this process.
   std::signal(SIGPIPE, SIG_IGN);
+  // For threads that the function starts as well: OpenMP has only been told for this one.
+  if (const char* threads = std::getenv("OMP_NUM_THREADS"); threads != nullptr && std::atoi(threads) > 0)
+    at::set_num_threads(std::atoi(threads));
   try {
     function(session);
     leave_together(session);

@@ -53,13 +53,17 @@ ModelOptions checked(ModelOptions options) {
   return options;
 }
 
-/// What must be the same on every rank.
+/// What must be the same on every rank, also which parameters are one.
 Value outline(const std::vector<Tensor>& tensors) {
   Value lines = Value::array();
-  for (const auto& tensor : tensors)
-    if (tensor.defined())
-      lines.push_back(c10::str(tensor.scalar_type(), " ", tensor.sizes(), " with strides ", tensor.strides(),
-                               tensor.requires_grad() ? ", trained" : ""));
+  std::unordered_map<const void*, std::size_t> seen;
+  for (const auto& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    const auto [first, is_new] = seen.emplace(tensor.unsafeGetTensorImpl(), lines.size());
+    lines.push_back(c10::str(tensor.scalar_type(), " ", tensor.sizes(), " with strides ", tensor.strides(),
+                             tensor.requires_grad() ? ", trained" : "",
+                             is_new ? "" : ", the same as " + std::to_string(first->second)));
+  }
   return lines;
 }
 

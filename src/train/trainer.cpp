@@ -65,7 +65,7 @@ void describe(const std::exception& error, Failure& failure) {
 }
 
 /// Makes a worker that was forked look like one that was executed: its environment, its directory, and the number of
-/// OpenMP's threads, which was read from the environment when the library was loaded.
+/// threads of OpenMP and OpenBLAS, which was read from the environment when the library was loaded.
 void enter(const wire::Begin& begin) {
   for (const auto& [name, value] : begin.env)
     if (const char* now = std::getenv(name.c_str()); now == nullptr || now != value)
@@ -73,8 +73,9 @@ void enter(const wire::Begin& begin) {
   if (!begin.cwd.empty() && chdir(begin.cwd.c_str()) != 0)
     throw EngineError("[worker] cannot enter " + in_quotes(begin.cwd) + ": " + std::strerror(errno));
   const char* threads = std::getenv("OMP_NUM_THREADS");
-  const auto set_threads = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  if (threads != nullptr && std::atoi(threads) > 0 && set_threads != nullptr) set_threads(std::atoi(threads));
+  if (threads == nullptr || std::atoi(threads) < 1) return;
+  for (const char* name : {"omp_set_num_threads", "openblas_set_num_threads"})
+    if (const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, name))) set(std::atoi(threads));
 }
 
 /// A worker's whole life. Ends the process by _exit: destructors of the user's globals are not ours to run in every

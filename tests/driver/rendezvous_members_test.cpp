@@ -353,6 +353,14 @@ TEST_F(MembersTest, OneThatDiesAfterTheNoticeIsLeftAgain) {
   EXPECT_EQ(members.told(2).size, 2);
 }
 
+TEST_F(MembersTest, OneThatHasReturnedIsStuckWhenAnotherAsks) {
+  Members members = joined(Hosts(2, "a"));
+  members.finish(1);
+  members.ask(0, time);
+  EXPECT_EQ(members.take_stuck(time + 1s), std::vector<int>{});
+  EXPECT_EQ(members.take_stuck(time + 2s), std::vector<int>{1}) << "the other waits for it in vain";
+}
+
 TEST_F(MembersTest, InASmallerWorldNobodyIsStuckBeforeANotice) {
   Members members = joined(Hosts(3, "a"), 2);
   shrink(members, 1);

@@ -5,51 +5,62 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
+#include <string>
+
 namespace lockstep::sys {
 namespace {
 
-const std::filesystem::path& place() {
-  static const std::filesystem::path path = testing::TempDir();
-  return path;
-}
+/// A directory of this test's process, and of its children.
+class DirectoryLockTest : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directory(place); }
+  void TearDown() override { std::filesystem::remove_all(place); }
 
-TEST(DirectoryLock, OneHasItAtATime) {
-  auto first = DirectoryLock::take(place());
+  const std::filesystem::path place =
+      std::filesystem::path(testing::TempDir()) / ("directory_lock_" + std::to_string(getpid()));
+};
+
+TEST_F(DirectoryLockTest, OneHasItAtATime) {
+  auto first = DirectoryLock::take(place);
   ASSERT_TRUE(first);
-  EXPECT_FALSE(DirectoryLock::take(place()));
+  EXPECT_FALSE(DirectoryLock::take(place));
   auto moved = std::move(first);
   first.reset();
-  EXPECT_FALSE(DirectoryLock::take(place()));
+  EXPECT_FALSE(DirectoryLock::take(place));
   moved.reset();
-  EXPECT_TRUE(DirectoryLock::take(place()));
+  EXPECT_TRUE(DirectoryLock::take(place));
 }
 
-TEST(DirectoryLock, ADeadProcessHoldsNothing) {
+TEST_F(DirectoryLockTest, ADeadProcessHoldsNothing) {
   const pid_t child = fork();
   if (child == 0) {
-    const auto held = DirectoryLock::take(place());
+    const auto held = DirectoryLock::take(place);
     _exit(held ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_TRUE(DirectoryLock::take(place()));
+  EXPECT_TRUE(DirectoryLock::take(place));
 }
 
-TEST(DirectoryLock, AForkDoesNotHoldItOn) {
-  auto held = DirectoryLock::take(place());
+TEST_F(DirectoryLockTest, AForkDoesNotHoldItOn) {
+  auto held = DirectoryLock::take(place);
   const pid_t child = fork();
   if (child == 0) {
     pause();
     _exit(0);
   }
   held.reset();
-  EXPECT_TRUE(DirectoryLock::take(place()));
+  EXPECT_TRUE(DirectoryLock::take(place));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
 }
 
-TEST(DirectoryLock, ThereMustBeADirectory) { EXPECT_THROW(DirectoryLock::take(place() / "not-there"), StorageError); }
+TEST_F(DirectoryLockTest, ThereMustBeADirectory) {
+  EXPECT_THROW(DirectoryLock::take(place / "not-there"), StorageError);
+}
 
 }  // namespace
 }  // namespace lockstep::sys

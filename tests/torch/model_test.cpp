@@ -127,13 +127,16 @@ void train_on_one_rank_only(Session& session) {
   const nn::Sequential empty, full(nn::Linear(2, 2));
   const auto empty_here = all_gather(Value(refused(session.world_rank() == 0 ? empty : full)));
   const auto larger_here = all_gather(Value(refused(nn::Linear(2, 2 + session.world_rank()))));
-  session.report({{"frozen", frozen_here}, {"empty", empty_here}, {"larger", larger_here}});
+  nn::Sequential tied(nn::Linear(2, 2), nn::Linear(2, 2));
+  if (session.world_rank() == 0) tied->replace_module("1", tied->named_children()["0"]);
+  const auto tied_here = all_gather(Value(refused(tied)));
+  session.report({{"frozen", frozen_here}, {"empty", empty_here}, {"larger", larger_here}, {"tied", tied_here}});
 }
 LOCKSTEP_TRAIN_FUNCTION(train_on_one_rank_only);
 
 TEST_F(Models, that_differ_are_refused_by_all_ranks_in_the_same_words) {
   const Value metrics = TorchTrainer(train_on_one_rank_only, options(2)).fit().metrics;
-  for (const char* key : {"frozen", "empty", "larger"}) {
+  for (const char* key : {"frozen", "empty", "larger", "tied"}) {
     EXPECT_THAT(metrics[key][0].get<std::string>(), testing::HasSubstr("different parameters"));
     EXPECT_EQ(metrics[key][0], metrics[key][1]);
   }

@@ -41,7 +41,7 @@ struct CheckpointKeys {
 /// optimizers number their parameters unless they were given names, so that the optimizers must then have them in the
 /// same order. Every rank loads for itself. Throws ConfigError, before anything is changed, that names what is missing,
 /// left over, or of another shape; StorageError when the checkpoint cannot be read. What it returns is const, so that
-/// reading a key that is not there is a ConfigError too.
+/// reading a key that is not there is a ConfigError too; keep it as `const auto`.
 const Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, ::torch::optim::Optimizer& optimizer,
                  const CheckpointKeys& keys = {});
 /// Without the optimizer, whose state may be there.

@@ -25,6 +25,7 @@ def install() -> str:
     """
     there = next((finder for finder in sys.meta_path if isinstance(finder, Finder)), None)
     if there is not None:
+        os.environ["LOCKSTEP_AS_RAY"] = there.release
         return there.release
     release = _chosen_release()
     if "lockstep._worker" not in sys.modules:  # there the process that called fit() has decided

@@ -190,7 +190,7 @@ class HorovodConfig(BackendConfig):
         worker = session._get("HorovodConfig.on_worker_end")
         if worker.world_size == 1:
             return _shut_down()
-        if self.min_workers is not None:
+        if self.elastic:
             losses.tell_done(worker.core.begin["extra"]["rendezvous"], worker.rank)
         try:
             worker.core.meet(b"", LEAVE_TOGETHER_WITHIN)

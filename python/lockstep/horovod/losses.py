@@ -31,20 +31,24 @@ def watch(place: Mapping[str, Any], rank: int) -> None:
 def _watch(place: Mapping[str, Any], rank: int) -> None:
     while True:
         connection = http.client.HTTPConnection(place["address"], place["port"])
+        answer = None
         try:
             connection.request("GET", f"/losses/{_name(place, rank)}")
             answer = connection.getresponse()
-            ports = answer.read()
+            text = answer.read()
+            ports = {int(each) for each in text.split(b",") if each} if answer.status == 200 else None
         except ConnectionRefusedError:
             return  # the attempt is over
-        except (OSError, http.client.HTTPException):
-            time.sleep(PAUSE)
-            continue
+        except (OSError, ValueError, http.client.HTTPException):
+            ports = None
         finally:
             connection.close()
-        if answer.status != 200:
+        if ports is not None:
+            break_connections(ports)
+        elif answer is not None and answer.status == 404:
             return  # another rendezvous, which knows nothing of this rank
-        break_connections({int(each) for each in ports.split(b",") if each})
+        else:
+            time.sleep(PAUSE)
 
 
 def tell_done(place: Mapping[str, Any], rank: int) -> None:

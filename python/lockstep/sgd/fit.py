@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep import _core, _pickling
 from lockstep.callbacks import Callback, CallbackAdapter, RunInfo
 from lockstep.config import FailureConfig
+from lockstep.errors import ConfigError, EngineError
 from lockstep.sgd.worker_group import WorkerDied, WorkerGroup
 from lockstep.trainer import may_handle_signals
 
@@ -73,6 +74,10 @@ def _join(group: WorkerGroup) -> CallbackAdapter | None:
         return None
     except WorkerDied as death:
         error: Exception = death.result.error or death
+    except (ConfigError, EngineError) as raised:
+        if not group.is_in_hook:
+            raise  # there are no workers to be had
+        error = raised
     except Exception as raised:
         error = raised
     adapter = CallbackAdapter(_Failing(error))

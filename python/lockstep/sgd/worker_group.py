@@ -25,7 +25,7 @@ from lockstep.trainer import DataParallelTrainer, may_handle_signals, process_op
 END_WITHIN = 10.0
 """How long shutdown() waits for workers that end well, in seconds."""
 _REPLACED = "lockstep._worker.WorkerReplaced"
-_STARTING = "WorkerGroup.start"
+_STARTING = "WorkerGroup.start()"
 _alive: weakref.WeakSet[WorkerGroup] = weakref.WeakSet()
 
 
@@ -106,6 +106,7 @@ class WorkerGroup:
 
     def start(self, initialization_hook: Callable[[], Any] | None = None) -> None:
         """Starts the workers and runs the hook on each; on those that replace dead ones too."""
+        self.doing = _STARTING
         self._hook = initialization_hook
         self._process = process_options(DataParallelTrainer._preload, self.backend)
         self._agent = _core.AgentSlot()
@@ -250,13 +251,14 @@ class WorkerGroup:
 
     def begin_training(self) -> None:
         """Starts the workers when they are not there, and tells the backend that a run follows."""
+        self.doing = _STARTING
         self.ensure_workers()
         self._tell("on_training_start")
 
     def _tell(self, hook: str) -> None:
         if self._backend_hooks is None:
             return
-        self.doing = f"{type(self._backend_hooks).__name__}.{hook}"
+        self.doing = f"{type(self._backend_hooks).__name__}.{hook}()"
         getattr(self._backend_hooks, hook)(self, self.backend)
         self.doing = _STARTING
 
@@ -279,6 +281,11 @@ class WorkerGroup:
         }
 
     # ------------------------------------------------------------------ in the words of others
+
+    @property
+    def is_in_hook(self) -> bool:
+        """Whether it is a hook of the backend that failed, or runs."""
+        return self.doing != _STARTING
 
     @property
     def num_workers(self) -> int:

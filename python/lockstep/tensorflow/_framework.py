@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -57,6 +58,8 @@ def _quiet_first_import() -> contextlib.AbstractContextManager[None]:
     if "tensorflow" in sys.modules:
         return contextlib.nullcontext()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", QUIET)
+    if threading.active_count() > 1:  # whose lines would be lost
+        return contextlib.nullcontext()
     return silent_import()
 
 
@@ -69,9 +72,15 @@ def silent_import() -> Iterator[None]:
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != QUIET or sys.stderr is None:  # None: standard error is closed
         yield
         return
-    sys.stderr.flush()
-    error = os.dup(2)
-    with tempfile.TemporaryFile() as file:
+    with contextlib.ExitStack() as stack:
+        try:
+            error = os.dup(2)
+            stack.callback(os.close, error)
+            file = stack.enter_context(tempfile.TemporaryFile())
+        except OSError:  # the descriptor is closed, or there is no room
+            yield
+            return
+        sys.stderr.flush()
         os.dup2(file.fileno(), 2)
         try:
             yield
@@ -83,7 +92,6 @@ def silent_import() -> Iterator[None]:
         finally:
             sys.stderr.flush()
             os.dup2(error, 2)
-            os.close(error)
 
 
 def _version() -> tuple[int, int]:

@@ -254,7 +254,8 @@ for name in ("ray.serve", "ray.train.torch.loader"):
     else:
         raise AssertionError(name)
 import ray
-assert not hasattr(ray, "no_such_thing") and not hasattr(ray.train, "no_such_thing") and not hasattr(ray.train, "__wrapped__")
+assert not hasattr(ray, "no_such_thing") and not hasattr(ray.train, "no_such_thing")
+assert not hasattr(ray.train, "__wrapped__")
 try:
     from ray.air import NoSuchThing
 except ImportError:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lockstep import Result, RunConfig, ScalingConfig
+from lockstep import Checkpoint, Result, RunConfig, ScalingConfig
 from lockstep.jax import JaxTrainer
 
 
@@ -15,11 +15,18 @@ from lockstep.jax import JaxTrainer
 def jax_fit(tmp_path: Path) -> Callable[..., Result]:
     """Runs `function` on `workers` workers below the test's directory, silently."""
 
-    def run(function: Callable[..., Any], workers: int = 2, config: dict[str, Any] | None = None, **run: Any) -> Result:
+    def run(
+        function: Callable[..., Any],
+        workers: int = 2,
+        config: dict[str, Any] | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        **run: Any,
+    ) -> Result:
         return JaxTrainer(
             function,
             train_loop_config=config,
             scaling_config=ScalingConfig(num_workers=workers),
+            resume_from_checkpoint=resume_from_checkpoint,
             run_config=RunConfig(**{"storage_path": tmp_path / "runs", "verbose": 0, **run}),
         ).fit()
 

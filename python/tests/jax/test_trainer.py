@@ -138,16 +138,25 @@ def test_a_function_that_joins_others_is_told(jax_fit: Fit) -> None:
         jax_fit(train_func, 1)
 
 
-def test_arrays_in_a_dict_become_those_of_numpy(jax_fit: Fit) -> None:
+def test_arrays_in_a_dict_become_those_of_numpy_where_there_is_no_jax(jax_fit: Fit) -> None:
     def train_func() -> None:
+        import jax
         import jax.numpy as jnp
 
+        if checkpoint := session.get_checkpoint():
+            back = checkpoint.to_dict()
+            assert isinstance(back["weights"], jax.Array) and back["weights"] is back["again"][0]
+            kinds = [(type(each).__name__, each.dtype.name) for each in (back["scalar"], back["half"])]
+            session.report({"kinds": kinds, "half": back["half"].tolist()})
+            return
         weights = jnp.arange(6.0).reshape(2, 3)
         data = {"weights": weights, "again": [weights], "scalar": jnp.float32(2), "half": jnp.ones(2, "bfloat16")}
         session.report({}, checkpoint=Checkpoint.from_dict(data))
 
     checkpoint = jax_fit(train_func).checkpoint
     assert not (Path(checkpoint.path or "") / "objects.pkl").exists()
+    again = jax_fit(train_func, resume_from_checkpoint=checkpoint).metrics
+    assert again["kinds"] == [["ArrayImpl", "float32"], ["ArrayImpl", "bfloat16"]] and again["half"] == [1, 1]
     data = checkpoint.to_dict()
     assert data["weights"] is data["again"][0]
     found = {

@@ -151,15 +151,18 @@ def test_an_error_of_a_hook_fails_the_run(fit: Fit, tmp_path: Path, hook: str) -
         def on_start(self, run: Any) -> None:
             heard.append("start")
 
+        def on_attempt_failed(self, failures: Any, again: bool) -> None:
+            heard.append(f"failed, again: {again}")
+
         def on_end(self, result: Result) -> None:
             heard.append(result.state)
 
-    with pytest.raises(TrainingFailedError, match=rf"MyBackend\.{hook} raised: KeyError: 'no such port'") as caught:
+    with pytest.raises(TrainingFailedError, match=rf"MyBackend\.{hook}\(\) raised: KeyError: 'no such port'") as caught:
         fit(callbacks=[Heard()], **{hook: refuse})
     assert isinstance(caught.value.__cause__, KeyError)
     assert caught.value.result is not None and caught.value.result.path == tmp_path / "run"
     assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "failed"
-    assert heard == ["start", "failed"]
+    assert heard == ["start", "failed, again: False", "failed"]
 
 
 def test_what_a_hook_raises_on_a_worker(fit: Fit) -> None:
@@ -176,7 +179,7 @@ def test_an_error_of_the_last_hook_leaves_the_result(fit: Fit) -> None:
     def refuse(group: Any) -> None:
         raise RuntimeError("will not end")
 
-    with pytest.warns(RuntimeWarning, match=r"MyBackend\.on_shutdown raised RuntimeError: will not end"):
+    with pytest.warns(RuntimeWarning, match=r"MyBackend\.on_shutdown\(\) raised RuntimeError: will not end"):
         assert fit(on_shutdown=refuse).state == "finished"
 
 
