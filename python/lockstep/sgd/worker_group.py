@@ -104,6 +104,11 @@ class WorkerGroup:
         """Between start() and shutdown()."""
         return self._agent is not None
 
+    @property
+    def is_in_hook(self) -> bool:
+        """Whether it is a hook of the backend that runs, or failed."""
+        return self.doing != _STARTING
+
     def start(self, initialization_hook: Callable[[], Any] | None = None) -> None:
         """Starts the workers and runs the hook on each; on those that replace dead ones too."""
         self.doing = _STARTING
@@ -151,6 +156,7 @@ class WorkerGroup:
         self._closing = True
         try:
             self._tell("on_shutdown")
+            self.doing = "WorkerGroup.shutdown()"
             self._notice_deaths()
             if self._up:
                 self._do(Job(_nothing), keep=False)
@@ -281,11 +287,6 @@ class WorkerGroup:
         }
 
     # ------------------------------------------------------------------ in the words of others
-
-    @property
-    def is_in_hook(self) -> bool:
-        """Whether it is a hook of the backend that failed, or runs."""
-        return self.doing != _STARTING
 
     @property
     def num_workers(self) -> int:

@@ -152,6 +152,21 @@ def test_an_import_without_standard_error(monkeypatch: pytest.MonkeyPatch) -> No
         pass
 
 
+def test_an_import_with_a_closed_descriptor() -> None:
+    """As in a daemon, which has replaced only Python's own object."""
+    program = f"""
+import io, os, sys
+from lockstep.tensorflow import _framework
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = {_framework.QUIET!r}
+sys.stderr = io.StringIO()
+os.close(2)
+with _framework.silent_import():
+    print("in")
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (0, "in\n")
+
+
 def test_an_import_that_fails_shows_what_was_printed(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", _framework.QUIET)
     with pytest.raises(ImportError), _framework.silent_import():
