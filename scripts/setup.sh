@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 packages=(
   build-essential cmake ninja-build ccache
-  libasio-dev nlohmann-json3-dev libspdlog-dev libcli11-dev libxxhash-dev
+  libasio-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format clang-tidy python3-dev python3-venv
 )

@@ -14,13 +14,7 @@
 namespace lockstep::collective {
 namespace {
 
-/// Stands before every message in a ring. Written whole, so it is never half there.
-struct Header {
-  std::int64_t tag;
-  std::uint64_t bytes;
-};
-
-constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kMessageSpin = std::chrono::microseconds(50);
 
 void copy_to_ring(std::byte* ring, std::size_t capacity, std::uint64_t at, const void* from, std::size_t bytes) {
   const std::size_t offset = at & (capacity - 1);
@@ -43,6 +37,12 @@ std::exception_ptr wrong_size(int source, std::int64_t tag, std::size_t sent, st
 }
 
 }  // namespace
+
+/// Stands before every message in a ring. Written whole, so it is never half there.
+struct Mailbox::Header {
+  std::int64_t tag;
+  std::uint64_t bytes;
+};
 
 struct Mailbox::Request {
   Message message;
@@ -204,7 +204,7 @@ void Mailbox::serve() {
 void Mailbox::sleep(std::uint32_t bell, Instant deadline) {
   RankWords& words = region_->rank(rank_);
   if (spin_) {
-    const Instant end = now() + kSpin;
+    const Instant end = now() + kMessageSpin;
     do {
       for (int i = 0; i < 64; ++i, relax())
         if (words.bell.load() != bell) return;

@@ -59,6 +59,7 @@ class Mailbox {
   void finish_sends(std::chrono::milliseconds within);
 
  private:
+  struct Header;
   struct Request;
   using RequestPointer = std::shared_ptr<Request>;
   struct Incoming;

@@ -10,7 +10,7 @@ namespace lockstep::collective {
 namespace {
 
 /// Longer than a peer needs for its part of one round, short against a step of training.
-constexpr auto kSpin = std::chrono::microseconds(100);
+constexpr auto kRoundSpin = std::chrono::microseconds(100);
 constexpr int kPausesPerLook = 64;
 
 /// Whether a counter that wraps has come to `target`.
@@ -42,7 +42,7 @@ bool Rounds::spin_until_complete() const {
       if (complete()) return true;
       relax();
     }
-    if (end == Instant{}) end = now() + kSpin;
+    if (end == Instant{}) end = now() + kRoundSpin;
   } while (!in_the_way() && !region_.fault() && now() < end);
   return complete();
 }

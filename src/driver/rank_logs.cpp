@@ -10,7 +10,7 @@ namespace lockstep::driver {
 namespace {
 
 constexpr std::size_t kLines = 20;
-constexpr std::size_t kLongestLine = 2000;
+constexpr std::size_t kLongestKept = 2000;
 constexpr std::size_t kLongestCrash = 64 << 10;
 
 }  // namespace
@@ -46,10 +46,10 @@ void RankLogs::append(int rank, std::string_view text) {
     left.remove_prefix(static_cast<std::size_t>(written));
   }
   for (std::size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
-    add_line(log, (log.rest + std::string(text.substr(0, end))).substr(0, kLongestLine));
+    add_line(log, (log.rest + std::string(text.substr(0, end))).substr(0, kLongestKept));
     log.rest.clear();
   }
-  if (log.rest.size() < kLongestLine) log.rest += text;
+  if (log.rest.size() < kLongestKept) log.rest += text;
 }
 
 void RankLogs::add_line(Log& log, std::string line) {
@@ -64,7 +64,7 @@ void RankLogs::add_line(Log& log, std::string line) {
 std::vector<std::string> RankLogs::last_lines(int rank) const {
   const Log& log = logs_.at(static_cast<std::size_t>(rank));
   std::vector<std::string> lines(log.lines.begin(), log.lines.end());
-  if (!log.rest.empty()) lines.push_back(log.rest.substr(0, kLongestLine));
+  if (!log.rest.empty()) lines.push_back(log.rest.substr(0, kLongestKept));
   return lines;
 }
 

@@ -55,7 +55,7 @@ void check(const Tensor& tensor) {
                       to_json(Value(tensor.shape)) + " has " + std::to_string(tensor.bytes.size()) + " bytes");
 }
 
-[[noreturn]] void refuse(std::string_view where, const std::string& what) {
+[[noreturn]] void refuse_file(std::string_view where, const std::string& what) {
   throw StorageError("[checkpoint] " + std::string(where) + " is not a valid safetensors file: " + what);
 }
 
@@ -68,7 +68,7 @@ struct Placed {
 using Header = nlohmann::json;  // not ordered: a file with many names must not take quadratic time
 
 Placed place(const std::string& name, const Header& entry, std::string_view where) {
-  const auto bad = [&](const char* what) { refuse(where, "the array " + in_quotes(name) + " " + what); };
+  const auto bad = [&](const char* what) { refuse_file(where, "the array " + in_quotes(name) + " " + what); };
   if (!entry.is_object()) bad("is not described by an object");
   const auto dtype = entry.find("dtype"), shape = entry.find("shape"), offsets = entry.find("data_offsets");
   if (dtype == entry.end() || !dtype->is_string()) bad("has no type");
@@ -134,16 +134,16 @@ void SafetensorsWriter::write(const std::function<void(std::span<const std::byte
 
 std::vector<Tensor> parse_safetensors(std::span<const std::byte> file, std::string_view where) {
   std::uint64_t length = 0;
-  if (file.size() < sizeof length) refuse(where, "it has only " + std::to_string(file.size()) + " bytes");
+  if (file.size() < sizeof length) refuse_file(where, "it has only " + std::to_string(file.size()) + " bytes");
   std::memcpy(&length, file.data(), sizeof length);
   if (length > kMaxHeader || length > file.size() - sizeof length)
-    refuse(where, "its header claims " + std::to_string(length) + " bytes");
+    refuse_file(where, "its header claims " + std::to_string(length) + " bytes");
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof length, length);
   const auto data = file.subspan(sizeof length + length);
 
   check_json_depth(text, where);
   const Header header = Header::parse(text, nullptr, false);
-  if (!header.is_object()) refuse(where, "its header is not a JSON object");
+  if (!header.is_object()) refuse_file(where, "its header is not a JSON object");
   std::vector<Placed> placed;
   for (const auto& [name, entry] : header.items())
     if (name != kMetadata) placed.push_back(place(name, entry, where));
@@ -155,13 +155,14 @@ std::vector<Tensor> parse_safetensors(std::span<const std::byte> file, std::stri
   std::uint64_t end = 0;
   for (auto& [tensor, from, to] : placed) {
     if (from != end || to > data.size())
-      refuse(where,
-             "the array " + in_quotes(tensor.name) + " overlaps another, leaves a gap, or lies outside the file");
+      refuse_file(where,
+                  "the array " + in_quotes(tensor.name) + " overlaps another, leaves a gap, or lies outside the file");
     tensor.bytes = data.subspan(from, to - from);
     tensors.push_back(std::move(tensor));
     end = to;
   }
-  if (end != data.size()) refuse(where, std::to_string(data.size() - end) + " bytes at its end belong to no array");
+  if (end != data.size())
+    refuse_file(where, std::to_string(data.size() - end) + " bytes at its end belong to no array");
   return tensors;
 }
 
