@@ -203,7 +203,7 @@ int main(int argc, char** argv) {
     return code;
   } catch (const std::exception& error) {
     std::fflush(stdout);
-    std::fprintf(stderr, "lockstep: %s\n", lockstep::cli::printable(error.what()).c_str());
+    std::fprintf(stderr, "lockstep: %s\n", lockstep::printable(error.what()).c_str());
     return lockstep::cli::kFailed;
   }
 }

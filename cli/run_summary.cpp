@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdio>
 #include <ctime>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "metrics/autofill.h"
+#include "metrics/metric_texts.h"
 #include "store/run_directory.h"
 #include "sys/node.h"
 #include "sys/process.h"
@@ -19,8 +18,6 @@ namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kLongestText = 24;
 
 /// A number that a person may have edited: anything else counts as 0.
 double number_at(const Value& object, const char* key) {
@@ -74,17 +71,6 @@ void fill_in(RunSummary& run, const Value& record) {
   run.duration = run.started > 0 && end > run.started ? end - run.started : 0;
 }
 
-std::string metric_text(const Value& value) {
-  if (value.is_number_float()) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.4g", value.get<double>());
-    return text;
-  }
-  if (value.is_number() || value.is_boolean()) return to_json(value);
-  if (value.is_string() && value.get_ref<const std::string&>().size() <= kLongestText) return value.get<std::string>();
-  return {};
-}
-
 }  // namespace
 
 bool is_run(const fs::path& path) {
@@ -117,14 +103,7 @@ fs::path find_run(const std::string& name) {
 }
 
 std::string metrics_text(const Value& metrics) {
-  std::string out;
-  for (const auto& [key, value] : metrics.items()) {
-    const std::string text = metrics::is_autofilled(key) ? "" : metric_text(value);
-    if (text.empty()) continue;
-    if (!out.empty()) out += ' ';
-    out += key + "=" + text;
-  }
-  return out;
+  return joined(metrics::metric_texts(metrics, metrics::Keys::reported, std::string::npos), " ");
 }
 
 std::string time_text(double unix_seconds) {

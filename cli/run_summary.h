@@ -36,7 +36,7 @@ RunSummary read_run(const std::filesystem::path& path);
 /// where it looked.
 std::filesystem::path find_run(const std::string& name);
 
-/// The reported metrics in one line, "epoch=3 loss=0.25"; what Lockstep filled in is left out.
+/// The reported metrics in one line, "epoch=3 val/loss=0.25"; what Lockstep filled in is left out.
 std::string metrics_text(const Value& metrics);
 /// "2026-01-31 12:59:59", local time; "-" for 0.
 std::string time_text(double unix_seconds);

@@ -49,15 +49,4 @@ std::string Terminal::paint(Colour colour, std::string_view text) const {
   return "\x1b[" + std::string(code_of(colour)) + "m" + std::string(text) + "\x1b[0m";
 }
 
-std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
-  // U+0080 to U+009F, two bytes each in UTF-8, are control characters too.
-  for (std::size_t i = 0; (i = out.find('\xC2', i)) != std::string::npos && i + 1 < out.size(); ++i)
-    if (static_cast<unsigned char>(out[i + 1]) >= 0x80 && static_cast<unsigned char>(out[i + 1]) < 0xA0)
-      out.replace(i, 2, "?");
-  return out;
-}
-
 }  // namespace lockstep::cli

@@ -18,7 +18,4 @@ struct Terminal {
   std::string paint(Colour colour, std::string_view text) const;
 };
 
-/// `text` without control characters (a `?` for each): what stands in a file must not command the terminal.
-std::string printable(std::string_view text);
-
 }  // namespace lockstep::cli

@@ -110,7 +110,7 @@ def make_checkpoint(run: Path, seq: int, **fields: Any) -> Path:
         "world_size": 2,
         "ranks": [0],
         "created": 1700000010.0 + seq,
-        "metrics": {"loss": 0.5, "training_iteration": seq + 1},
+        "metrics": {"loss": 0.5, "val": {"loss": 0.25}, "training_iteration": seq + 1},
         "files": [
             {"name": "data.json", "size": len(DATA), "xxh3_128": DATA_HASH},
             {"name": "deep/weights.bin", "size": len(WEIGHTS), "xxh3_128": WEIGHTS_HASH},
@@ -345,7 +345,7 @@ def test_odd_fields_do_no_harm(cli: Cli, storage: Path) -> None:
 def test_metrics_are_shown_short(cli: Cli, storage: Path) -> None:
     metrics = {"a": 1e-9, "b": True, "c": "word", "d": "x" * 100, "e": None, "f": [1], "g": {"h": 1}, "i": float("nan")}
     make_run(storage / "x", metrics=metrics)
-    assert table(cli("runs").stdout)[0]["METRICS"] == "a=1e-09 b=true c=word i=nan"
+    assert table(cli("runs").stdout)[0]["METRICS"] == "a=1e-09 b=true c=word g/h=1 i=nan"
 
 
 def test_what_stands_in_files_cannot_command_the_terminal(cli: Cli, storage: Path) -> None:
@@ -602,7 +602,7 @@ def test_checkpoint_list(cli: Cli, storage: Path) -> None:
         "ITERATION": "13",
         "FILES": "2",
         "SIZE": "2.1 kB",
-        "METRICS": "loss=0.5",
+        "METRICS": "loss=0.5 val/loss=0.25",
     }
     assert [row["NAME"] for row in rows] == ["checkpoint_000000", "checkpoint_000012", "checkpoint_000013"]
     assert "broken" in rows[2]["CREATED"]

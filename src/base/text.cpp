@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -25,6 +26,32 @@ std::string in_quotes(std::string_view text) {
     }
   }
   return out + '"';
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  std::size_t begin = 0;  // of what is not copied yet
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const std::size_t length = control_length(text, at);
+    if (length == 0) continue;
+    out.append(text, begin, at - begin).push_back('?');
+    begin = at + length;
+    at = begin - 1;
+  }
+  return out.append(text, begin);
+}
+
+std::size_t text_length(std::string_view text) {
+  // Every byte but those that continue a character.
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::string first_characters(std::string_view text, std::size_t length) {
+  std::size_t end = 0;
+  for (; end < text.size(); ++end)
+    if ((text[end] & 0xC0) != 0x80 && length-- == 0) break;
+  return std::string(text.substr(0, end));
 }
 
 std::string listed(const std::vector<int>& numbers) {

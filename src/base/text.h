@@ -13,6 +13,14 @@ std::size_t control_length(std::string_view text, std::size_t at);
 /// `text` in double quotes with control characters escaped, for messages.
 std::string in_quotes(std::string_view text);
 
+/// `text` without control characters (a `?` for each): what others wrote must not command the terminal.
+std::string printable(std::string_view text);
+
+/// How many characters UTF-8 text has.
+std::size_t text_length(std::string_view text);
+/// The first `length` characters.
+std::string first_characters(std::string_view text, std::size_t length);
+
 /// "1, 2 and 3"; "none" for an empty list.
 std::string listed(const std::vector<int>& numbers);
 /// The items with `separator` between them.

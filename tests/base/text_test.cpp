@@ -17,6 +17,17 @@ TEST(Text, QuotesEscapeWhatTerminalsObey) {
   EXPECT_EQ(in_quotes("\u009b31m \u00a0\u00c2\xc2"), "\"\\x9b31m \u00a0\u00c2\xc2\"");
 }
 
+TEST(Text, PrintableTextHasNoControlCharacters) {
+  EXPECT_EQ(printable("a\x1b[31m\t\n\x7f\u009b31m"), "a?[31m????31m");
+  EXPECT_EQ(printable("\u00a0\u00c2 \u00e4"), "\u00a0\u00c2 \u00e4");
+}
+
+TEST(Text, CountsAndCutsCharacters) {
+  EXPECT_EQ(text_length("a\u00e4\u20ac"), 3U);
+  EXPECT_EQ(first_characters("a\u00e4\u20acb", 2), "a\u00e4");
+  EXPECT_EQ(first_characters("ab", 5), "ab");
+}
+
 TEST(Text, DurationsAndSizes) {
   EXPECT_EQ(human_duration(1.25), "1.2s");
   EXPECT_EQ(human_duration(64), "1m 04s");
