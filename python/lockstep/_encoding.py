@@ -58,7 +58,8 @@ class Encoded(NamedTuple):
 def encode(value: Any, unwrap: bool = False) -> Encoded:
     """Takes a checkpoint's dict apart. Arrays are borrowed, not copied, where their memory can be used as it is.
 
-    With `unwrap`, a DistributedDataParallel is its model, and a state_dict of one loses the prefix ``module.``.
+    With `unwrap`, a model in DistributedDataParallel or torch.compile is stored without it, and a state_dict of one
+    under the model's own names: no ``module.``, no ``_orig_mod.``.
 
     >>> encode({"epoch": 3, "range": (1, 2)}).data
     '{"epoch": 3, "range": {"$tuple": [1, 2]}}'
@@ -101,7 +102,7 @@ class _Encoder:
         if plain is not _NOT_PLAIN:
             return plain
         if self._unwrap and _torch() is not None:
-            from lockstep._tensors import unwrapped
+            from lockstep._wrappers import unwrapped
 
             value = unwrapped(value)
             kind = type(value)

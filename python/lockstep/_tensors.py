@@ -10,7 +10,6 @@ stored. Imported only where torch is.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -22,8 +21,6 @@ from lockstep import _arrays
 from lockstep._arrays import c_strides, extent
 from lockstep.errors import StorageError
 
-PREFIX = "module."
-"""What DistributedDataParallel puts in front of its model's names."""
 _ALIGNMENT = 16
 """Bytes of the widest element."""
 
@@ -407,38 +404,3 @@ def _seen_as(flat: torch.Tensor, name: Any) -> torch.Tensor:
     dtype = getattr(torch, name)
     raw = flat.view(torch.uint8)
     return raw[: raw.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
-
-
-# ---------------------------------------------------------------------- models
-
-
-def unwrapped(value: Any) -> Any:
-    """A model without DistributedDataParallel around it, a state_dict without its prefix, or what was given."""
-    if type(value) in (dict, OrderedDict):
-        return without_prefix(value) if is_prefixed(value) else value
-    if isinstance(value, torch.nn.parallel.DistributedDataParallel):
-        return value.module
-    return value
-
-
-def is_prefixed(state: Mapping[Any, Any]) -> bool:
-    """Whether `state` holds tensors, at least one, whose names all begin with ``module.``."""
-    return bool(state) and all(
-        isinstance(name, str)
-        and name.startswith(PREFIX)
-        and (isinstance(value, torch.Tensor) or name.endswith("_extra_state"))
-        for name, value in state.items()
-    )
-
-
-def without_prefix(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The same in a new dict of its class, names without ``module.``; torch's notes on versions go with it."""
-    kind: type[dict[str, Any]] = dict if type(state) is dict else OrderedDict
-    bare = kind((name.removeprefix(PREFIX), value) for name, value in state.items())
-    notes = getattr(state, "_metadata", None)
-    if notes is not None:
-        inner = PREFIX.rstrip(".")
-        named = [(name, note) for name, note in notes.items() if name == inner or name.startswith(PREFIX)]
-        kept = OrderedDict((name.removeprefix(inner).removeprefix("."), note) for name, note in named)
-        bare._metadata = kept  # type: ignore[attr-defined]
-    return bare

@@ -215,7 +215,7 @@ class Checkpoint:
         return _core.Checkpoint.from_parts(self._as_parts())
 
     def _as_parts(self, unwrap: bool = False) -> _core.DictParts:
-        """A dict taken apart, its arrays borrowed; `unwrap` takes models out of DistributedDataParallel."""
+        """A dict taken apart, its arrays borrowed; `unwrap` takes models out of their wrappers."""
         encoded = _encoding.encode(self._data, unwrap)
         return _core.DictParts(encoded.data, encoded.tensors, encoded.objects)
 

@@ -46,7 +46,7 @@ class _Session:
         self.run_dir: str = begin["run_dir"]
         self.keeps_checkpoints: bool = self.rank == 0 or begin["keep_all_ranks"]
         self.unwraps_models: bool = before is not None and before.unwraps_models
-        """Whether checkpoints hold models without DistributedDataParallel around them."""
+        """Whether checkpoints hold models without DistributedDataParallel or torch.compile around them."""
         self.checkpoint_type: type[Checkpoint] = Checkpoint if before is None else before.checkpoint_type
         """What get_checkpoint() gives."""
         self._dropped: _core.Checkpoint | None = None

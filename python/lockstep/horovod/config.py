@@ -143,10 +143,12 @@ class HorovodConfig(BackendConfig):
         if "torch" in sys.modules:
             import torch
 
+            from lockstep import _wrappers
             from lockstep.torch.checkpoint import TorchCheckpoint
             from lockstep.torch.config import _set_threads
 
             worker.unwraps_models = True
+            _wrappers.load_plain_names()
             worker.checkpoint_type = TorchCheckpoint
             _set_threads()
             torch.seed()  # the fork server's generator is the same on every rank

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lockstep._tensors import PREFIX, unwrapped, without_prefix
+from lockstep._wrappers import PREFIX, is_prefixed, plain_name, renamed, unwrapped
 from lockstep.checkpoint import Checkpoint
 from lockstep.errors import ConfigError
 
@@ -45,7 +45,7 @@ class TorchCheckpoint(Checkpoint):
 
     @classmethod
     def from_model(cls, model: torch.nn.Module, *, preprocessor: None = None) -> Self:
-        """A checkpoint of a whole model, without DistributedDataParallel around it.
+        """A checkpoint of a whole model, without DistributedDataParallel or torch.compile around it.
 
         The model's object is pickled, so that its class must be there when it is loaded; ``from_state_dict`` needs
         less. Its parameters are stored as arrays.
@@ -59,8 +59,8 @@ class TorchCheckpoint(Checkpoint):
         """The model that was saved.
 
         Of a state_dict: `model`, which must have the same parameters, with the values that were saved; it may be
-        wrapped by DistributedDataParallel, or the saved one may have been. Of a whole model: that one, on the CPU;
-        `model` is not needed.
+        wrapped by DistributedDataParallel or compiled, or the saved one may have been. Of a whole model: that one, on
+        the CPU; `model` is not needed.
         """
         stored = self._stored()
         if isinstance(stored, torch.nn.Module):
@@ -73,7 +73,8 @@ class TorchCheckpoint(Checkpoint):
         if not isinstance(model, torch.nn.Module):
             raise ConfigError(f"[TorchCheckpoint] get_model got a {type(model).__name__}; give it a torch.nn.Module")
         try:
-            model.load_state_dict(_named_as_in(model, stored))
+            plain = unwrapped(model)
+            plain.load_state_dict(_named_as_in(plain, stored))
         except RuntimeError as error:
             what = " ".join(str(error).split())
             raise ConfigError(
@@ -99,13 +100,15 @@ class TorchCheckpoint(Checkpoint):
 
 
 def _named_as_in(model: torch.nn.Module, state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`state` with ``module.`` in front of all names, or of none, as the model has it."""
-    has, wants = (
-        bool(names) and all(name.startswith(PREFIX) for name in names) for names in (state, model.state_dict())
-    )
+    """`state` under the names that `model` has: ``module.`` in front of all or of none, compiled parts where it has."""
+    state = renamed(state, plain_name)
+    wanted = {plain_name(name): name for name in model.state_dict()}
+    has, wants = is_prefixed(state), is_prefixed(wanted)
     if has and not wants:
-        return without_prefix(state)
-    return OrderedDict((PREFIX + name, value) for name, value in state.items()) if wants and not has else state
+        state = renamed(state, lambda name: f"{name}.".removeprefix(PREFIX)[:-1])
+    elif wants and not has:
+        state = renamed(state, PREFIX.__add__)
+    return renamed(state, lambda name: wanted.get(name, name))
 
 
 def _check_preprocessor(preprocessor: object, function: str) -> None:

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 
-from lockstep import session
+from lockstep import _wrappers, session
 from lockstep.backend import BackendConfig
 from lockstep.config import seconds
 from lockstep.errors import ConfigError, LockstepError, LockstepTimeoutError
@@ -78,6 +78,7 @@ class TorchConfig(BackendConfig):
         """Makes the process group, whatever the number of workers."""
         worker = session._get("TorchConfig.on_worker_start")
         worker.unwraps_models = True
+        _wrappers.load_plain_names()
         worker.checkpoint_type = TorchCheckpoint
         _set_threads()
         torch.seed()  # the fork server's generator is the same on every rank

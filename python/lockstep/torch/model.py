@@ -67,9 +67,11 @@ def prepare_model(
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """The model itself; code that accumulates gradients finds ``no_sync`` here too."""
+    """The model itself; code that accumulates gradients, or saves ``model.module``, finds these here too."""
     if not hasattr(model, "no_sync"):
         model.no_sync = contextlib.nullcontext  # type: ignore[assignment]
+    if not hasattr(model, "module"):
+        model.__dict__["module"] = model  # an attribute, no submodule: neither names nor parameters change
     return model
 
 
