@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import RunConfig, ScalingConfig
+from lockstep.config import RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.errors import ConfigError
 from lockstep.trainer import DataParallelTrainer
 
@@ -21,7 +21,7 @@ class Settings(NamedTuple):
 
     scaling_config: ScalingConfig | None
     run_config: RunConfig | None
-    resume_from_checkpoint: Checkpoint | None
+    resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None
     metadata: dict[str, Any] | None = None
 
 
@@ -50,7 +50,7 @@ class FrameworkTrainer(DataParallelTrainer):
     def __init__(
         self,
         function: Callable[..., Any],
-        config: dict[str, Any] | None,
+        config: TrainLoopConfig | None,
         settings: Settings,
         *spellings: BackendConfig | None,
     ) -> None:
@@ -67,7 +67,7 @@ class FrameworkTrainer(DataParallelTrainer):
         cls,
         path: str | os.PathLike[str],
         function: Callable[..., Any] | None,
-        config: dict[str, Any] | None,
+        config: TrainLoopConfig | None,
         settings: Settings,
         *spellings: BackendConfig | None,
     ) -> Self:

@@ -102,7 +102,7 @@ def check_signature(function: Any) -> None:
             f"[trainer] train_loop_per_worker {_name(function)} has {len(required)} parameters without a default "
             f"({names}); it may have none or one, which gets train_loop_config"
         )
-    if required and required[0].kind is inspect.Parameter.KEYWORD_ONLY:
+    if required and required != [_config_parameter(function)]:
         raise ConfigError(
             f"[trainer] train_loop_per_worker {_name(function)} has the keyword-only parameter {names} without "
             "a default; the one that gets train_loop_config must be positional"
@@ -114,11 +114,28 @@ def call(function: Callable[..., Any], config: Any) -> Any:
 
     A parameter with a default gets it only when there is a configuration.
     """
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    first = next((p for p in _parameters(function) if p.kind in positional), None)
-    if first is None or (config is None and not _is_required(first)):
+    parameter = _config_parameter(function)
+    if parameter is None or (config is None and not _is_required(parameter)):
         return function()
-    return function({} if config is None else config)
+    given = {} if config is None else config
+    return function(**{parameter.name: given}) if parameter.kind is parameter.KEYWORD_ONLY else function(given)
+
+
+def _config_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
+    """The parameter that gets the configuration: the first that is positional.
+
+    ``functools.partial(f, a=1)`` makes those behind ``a`` keyword-only; then it is the first that it left free.
+    """
+    parameters = _parameters(function)
+    first = next(filter(_is_positional, parameters), None)
+    if first is not None or not isinstance(function, functools.partial):
+        return first
+    free = {p.name for p in _parameters(function.func) if _is_positional(p)} - function.keywords.keys()
+    return next((parameter for parameter in parameters if parameter.name in free), None)
+
+
+def _is_positional(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

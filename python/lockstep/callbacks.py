@@ -11,8 +11,10 @@ RunConfig(callbacks=[Printer()])
 
 from __future__ import annotations
 
+import difflib
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -275,6 +277,20 @@ class TorchTensorboardProfilerCallback(Callback):
         self.traces = sorted((result.path / PROFILER_DIRECTORY).glob("*" + PROFILER_SUFFIX))
         if self.traces:
             print(f"lockstep: {len(self.traces)} profiler traces in {self.traces[0].parent}")
+
+
+def warn_of_unknown_hooks(callback: object, base: type, stacklevel: int) -> None:
+    """Warns of methods that look like hooks of `base` and are none: they would never be called."""
+    classes = [kind for kind in type(callback).__mro__ if issubclass(kind, base)]
+    ours = [kind for kind in classes if kind.__module__.partition(".")[0] == "lockstep"]
+    hooks = sorted({name for kind in ours for name, value in vars(kind).items() if callable(value) and name[0] != "_"})
+    known = {name for kind in type(callback).__mro__ if kind in ours or kind not in classes for name in vars(kind)}
+    for name in sorted({name for kind in classes for name, value in vars(kind).items() if callable(value)} - known):
+        if name.startswith("on_") or (name[0] != "_" and difflib.get_close_matches(name, hooks, 1, 0.9)):
+            meant = difflib.get_close_matches(name, hooks, 1)
+            advice = f"did you mean {meant[0]}?" if meant else f"the hooks are {', '.join(hooks)}"
+            what = f"[callback] {type(callback).__name__}.{name} is no hook and is never called"
+            warnings.warn(f"{what}; {advice}", UserWarning, stacklevel)
 
 
 class CallbackAdapter:

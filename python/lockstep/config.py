@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -18,11 +19,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from lockstep import _core
-from lockstep.callbacks import Callback
+from lockstep.callbacks import Callback, warn_of_unknown_hooks
 from lockstep.errors import ConfigError
 
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import NoReturn, TypeAlias
+
+    from _typeshed import DataclassInstance
+
+TrainLoopConfig: TypeAlias = "dict[str, Any] | DataclassInstance"
+"""What a training function gets: a dict, or an object of a dataclass."""
 
 PLACEMENT_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
@@ -201,6 +207,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self.validate()
+        for callback in self.callbacks or ():
+            warn_of_unknown_hooks(callback, Callback, stacklevel=4)
 
     def validate(self) -> None:
         """Raises ConfigError naming the field, its value and what it may be."""
@@ -293,7 +301,10 @@ def seconds(value: float | timedelta, what: str) -> float:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """`value` as JSON can hold it, for people and for C++ to read; what is not plain becomes its repr."""
+    """`value` as JSON can hold it, for people and for C++ to read; what is not plain becomes its repr.
+
+    An object of a dataclass is the dict of its fields.
+    """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -307,10 +318,17 @@ def plain(value: Any, depth: int = 0) -> Any:
             return {plain(key) if isinstance(key, str) else str(key): plain(v, depth + 1) for key, v in value.items()}
         if isinstance(value, (list, tuple)):
             return [plain(item, depth + 1) for item in value]
+        if is_dataclass_object(value):
+            return {field.name: plain(getattr(value, field.name), depth + 1) for field in dataclasses.fields(value)}
         if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
             item = value.item()
             return plain(item, depth + 1) if type(item).__module__ == "builtins" else repr(value)
     return repr(value)
+
+
+def is_dataclass_object(value: object) -> bool:
+    """Whether it is an object of a dataclass, and not the class."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def _refuse(where: str, field: str, value: object, rule: str) -> NoReturn:

@@ -27,7 +27,7 @@ from lockstep._framework_packages import is_installed
 from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import RunConfig, ScalingConfig
+from lockstep.config import RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -102,13 +102,13 @@ class JaxTrainer(FrameworkTrainer):
         self,
         train_loop_per_worker: Callable[..., Any],
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: TrainLoopConfig | None = None,
         jax_config: JaxConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         datasets: dict[str, Any] | None = None,
         preprocessor: Any = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
         jax_backend: JaxConfig | None = None,
     ) -> None:
@@ -121,12 +121,12 @@ class JaxTrainer(FrameworkTrainer):
         cls,
         path: str | os.PathLike[str],
         train_loop_per_worker: Callable[..., Any] | None = None,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: TrainLoopConfig | None = None,
         *,
         jax_config: JaxConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         jax_backend: JaxConfig | None = None,
     ) -> Self:
         """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""

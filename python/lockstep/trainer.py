@@ -15,7 +15,15 @@ from lockstep import _core, _pickling
 from lockstep.backend import BackendConfig, hooks_class
 from lockstep.callbacks import CallbackAdapter
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import CheckpointConfig, RunConfig, ScalingConfig, local_path, plain
+from lockstep.config import (
+    CheckpointConfig,
+    RunConfig,
+    ScalingConfig,
+    TrainLoopConfig,
+    is_dataclass_object,
+    local_path,
+    plain,
+)
 from lockstep.errors import ConfigError, EngineError, StorageError, TrainingInterrupted
 from lockstep.result import Result, register_checkpoint_type
 
@@ -55,18 +63,17 @@ class DataParallelTrainer:
         self,
         train_loop_per_worker: Callable[..., Any],
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: TrainLoopConfig | None = None,
         backend_config: BackendConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
         _pickling.check_signature(train_loop_per_worker)
         self._set_up(train_loop_per_worker, train_loop_config, backend_config, scaling_config, run_config)
-        _check("resume_from_checkpoint", resume_from_checkpoint, (Checkpoint, type(None)), "a Checkpoint or None")
         _check("metadata", metadata, (dict, type(None)), "a dict or None")
-        self.resume_from_checkpoint = resume_from_checkpoint
+        self.resume_from_checkpoint = self._to_resume_from(resume_from_checkpoint)
         self.metadata = metadata
 
     def fit(self) -> Result:
@@ -98,12 +105,12 @@ class DataParallelTrainer:
         cls,
         path: str | os.PathLike[str],
         train_loop_per_worker: Callable[..., Any] | None = None,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: TrainLoopConfig | None = None,
         *,
         backend_config: BackendConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     ) -> Self:
         """A trainer that goes on with the run at `path`: same directory, newest good checkpoint::
 
@@ -130,9 +137,8 @@ class DataParallelTrainer:
             scaling_config or ScalingConfig.from_settings(saved),
             run_config or RunConfig.from_settings(saved),
         )
-        _check("resume_from_checkpoint", resume_from_checkpoint, (Checkpoint, type(None)), "a Checkpoint or None")
         trainer._restored = place
-        trainer.resume_from_checkpoint = resume_from_checkpoint
+        trainer.resume_from_checkpoint = cls._to_resume_from(resume_from_checkpoint)
         trainer.metadata = None
         return trainer
 
@@ -150,7 +156,7 @@ class DataParallelTrainer:
     def _set_up(
         self,
         function: Callable[..., Any] | None,
-        config: dict[str, Any] | None,
+        config: TrainLoopConfig | None,
         backend_config: BackendConfig | None,
         scaling_config: ScalingConfig | None,
         run_config: RunConfig | None,
@@ -168,7 +174,9 @@ class DataParallelTrainer:
 
     def _validate(self) -> None:
         """The configurations can be changed until fit() is called."""
-        _check("train_loop_config", self.train_loop_config, (dict, type(None)), "a dict or None")
+        if not is_dataclass_object(self.train_loop_config):
+            rule = "a dict, an object of a dataclass or None"
+            _check("train_loop_config", self.train_loop_config, (dict, type(None)), rule)
         if self.backend_config is not None:
             self.backend_config.validate()
             hooks_class(self.backend_config)
@@ -184,6 +192,23 @@ class DataParallelTrainer:
     def _type_of_checkpoints(cls) -> type[Checkpoint]:
         """For subclasses whose results hold one or another."""
         return cls._checkpoint_type
+
+    @classmethod
+    def _to_resume_from(cls, given: Checkpoint | str | os.PathLike[str] | None) -> Checkpoint | None:
+        """The checkpoint that was given, that lies at a path, or that is the newest of the run at that path."""
+        if given is None or isinstance(given, Checkpoint):
+            return given
+        _check("resume_from_checkpoint", given, (str, os.PathLike), "a Checkpoint, a path or None")
+        place = local_path(given, "[trainer] resume_from_checkpoint")
+        kind = cls._type_of_checkpoints()
+        if not _core.can_restore(place):
+            return kind.from_directory(place)
+        newest = _core.read_run(place).checkpoint
+        if newest is None:
+            raise ConfigError(
+                f"[trainer] resume_from_checkpoint is {place}, a run that has no checkpoint; leave it out"
+            )
+        return kind._from_handle(newest)
 
     def _is_finished(self, path: str) -> bool:
         return self.train_loop_config is None and _core.read_run(path).state == "finished"
@@ -208,7 +233,7 @@ class DataParallelTrainer:
 
     def _options(self, payload: bytes) -> dict[str, Any]:
         run = self.run_config.to_options()
-        config: Any = plain(self.train_loop_config or {})
+        config: Any = {} if self.train_loop_config is None else plain(self.train_loop_config)
         if self._restored is not None:
             run["storage_path"], run["name"] = os.path.split(self._restored)
             if self.train_loop_config is None:
@@ -237,9 +262,10 @@ class DataParallelTrainer:
         return {**_process_options(self._preload, saved["backend"]), **options}
 
     def _conclude(self, outcome: _core.RunOutcome, interrupt: int, adapters: list[CallbackAdapter]) -> Result:
+        config = self.train_loop_config
         result = Result._from_outcome(
             outcome,
-            self.train_loop_config,
+            config if isinstance(config, dict) or config is None else plain(config),
             type(self).__name__,
             self._type_of_checkpoints(),
             function=self.train_loop_per_worker,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from lockstep import (
     TrainingFailedError,
     session,
 )
-from lockstep.callbacks import CallbackAdapter, Trial
+from lockstep.callbacks import CallbackAdapter, CSVLoggerCallback, TorchTensorboardProfilerCallback, Trial
 
 Fit = Callable[..., Result]
 
@@ -270,3 +271,50 @@ def test_every_callback_hears_of_the_end_though_another_raises(fit: Callable[...
     with pytest.raises(TrainingFailedError, match="at the end"):
         fit(lambda: session.report({"epoch": 1}), callbacks=[Raises(), hears])
     assert hears.ended
+
+
+# ---------------------------------------------------------------------- misspelled hooks
+
+
+def test_a_misspelled_hook_is_named() -> None:
+    class Mine(Callback):
+        def on_reslt(self, metrics: dict[str, Any]) -> None: ...
+
+        def on_result(self, metrics: dict[str, Any]) -> None: ...
+
+        def show(self) -> None: ...
+
+    class Derived(Mine):
+        def on_epoch_end(self) -> None: ...
+
+    class Logger(LoggerCallback):
+        def log_trial_results(self, iteration: int, trial: Trial, result: Any) -> None: ...
+
+    with pytest.warns(UserWarning, match=r"Mine\.on_reslt is no hook .*; did you mean on_result\?") as caught:
+        RunConfig(callbacks=[Mine()])
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(UserWarning) as caught:
+        RunConfig(callbacks=[Derived(), Logger()])
+    epoch_end, reslt, log = sorted(str(warning.message) for warning in caught)
+    assert "Derived.on_epoch_end" in epoch_end and "Derived.on_reslt" in reslt
+    assert "did you mean log_trial_result?" in log
+
+
+def test_names_that_are_right_or_not_ours_are_no_mistakes() -> None:
+    class Other:
+        """Such as another library's callback."""
+
+        def on_epoch_end(self) -> None: ...
+
+    class Mine(Recorder, Other):
+        on_loss = 3
+
+        def _on_reslt(self) -> None: ...
+
+        def on_epoch_end(self) -> None: ...
+
+        def results(self) -> None: ...
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RunConfig(callbacks=[Mine(), LoggerCallback(), CSVLoggerCallback(), TorchTensorboardProfilerCallback()])

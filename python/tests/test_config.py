@@ -142,7 +142,7 @@ def test_trainer_refuses_checkpoints_that_only_the_function_can_make(config: Che
         ({"scaling_config": {"num_workers": 2}}, "must be a ScalingConfig"),
         ({"run_config": 3}, "must be a RunConfig"),
         ({"train_loop_config": [1]}, "must be a dict"),
-        ({"resume_from_checkpoint": "/tmp"}, "must be a Checkpoint"),
+        ({"resume_from_checkpoint": 3}, "must be a Checkpoint, a path or None"),
         ({"backend_config": 1}, "BackendConfig"),
         ({"metadata": 1}, "metadata is 1"),
     ],

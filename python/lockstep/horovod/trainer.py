@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import RunConfig, ScalingConfig
+from lockstep.config import RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.errors import ConfigError
 from lockstep.horovod.config import HorovodConfig
 
@@ -54,13 +54,13 @@ class HorovodTrainer(FrameworkTrainer):
         self,
         train_loop_per_worker: Callable[..., Any],
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: TrainLoopConfig | None = None,
         horovod_config: HorovodConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         datasets: dict[str, Any] | None = None,
         preprocessor: Any = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
         horovod_backend: HorovodConfig | None = None,
         tensorflow_backend: HorovodConfig | None = None,
@@ -92,12 +92,12 @@ class HorovodTrainer(FrameworkTrainer):
         cls,
         path: str | os.PathLike[str],
         train_loop_per_worker: Callable[..., Any] | None = None,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: TrainLoopConfig | None = None,
         *,
         horovod_config: HorovodConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         horovod_backend: HorovodConfig | None = None,
         tensorflow_backend: HorovodConfig | None = None,
     ) -> Self:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core, _pickling
 from lockstep.backend import BackendConfig
-from lockstep.callbacks import Callback, CallbackAdapter, RunInfo
+from lockstep.callbacks import Callback, CallbackAdapter, RunInfo, warn_of_unknown_hooks
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import CheckpointConfig, ScalingConfig
 from lockstep.errors import ConfigError, LockstepError, NotAvailableError
@@ -310,6 +310,8 @@ def _callbacks(given: Any) -> list[SGDCallback]:
         return []
     if not isinstance(given, (list, tuple)) or not all(hasattr(each, "handle_result") for each in given):
         raise ConfigError(f"[sgd] callbacks is {given!r}; it must be a list of SGDCallback")
+    for callback in given:
+        warn_of_unknown_hooks(callback, SGDCallback, stacklevel=4)
     return list(given)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import RunConfig, ScalingConfig
+from lockstep.config import RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.tensorflow.checkpoint import TensorflowCheckpoint
 from lockstep.tensorflow.config import TensorflowConfig
 
@@ -49,13 +49,13 @@ class TensorflowTrainer(FrameworkTrainer):
         self,
         train_loop_per_worker: Callable[..., Any],
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: TrainLoopConfig | None = None,
         tensorflow_config: TensorflowConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         datasets: dict[str, Any] | None = None,
         preprocessor: Any = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
         tensorflow_backend: TensorflowConfig | None = None,
     ) -> None:
@@ -68,12 +68,12 @@ class TensorflowTrainer(FrameworkTrainer):
         cls,
         path: str | os.PathLike[str],
         train_loop_per_worker: Callable[..., Any] | None = None,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: TrainLoopConfig | None = None,
         *,
         tensorflow_config: TensorflowConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         tensorflow_backend: TensorflowConfig | None = None,
     ) -> Self:
         """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""

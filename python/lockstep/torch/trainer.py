@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import RunConfig, ScalingConfig
+from lockstep.config import RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.torch.checkpoint import TorchCheckpoint
 from lockstep.torch.config import TorchConfig
 
@@ -55,13 +55,13 @@ class TorchTrainer(FrameworkTrainer):
         self,
         train_loop_per_worker: Callable[..., Any],
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: TrainLoopConfig | None = None,
         torch_config: TorchConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         datasets: dict[str, Any] | None = None,
         preprocessor: Any = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
         torch_backend: TorchConfig | None = None,
     ) -> None:
@@ -74,12 +74,12 @@ class TorchTrainer(FrameworkTrainer):
         cls,
         path: str | os.PathLike[str],
         train_loop_per_worker: Callable[..., Any] | None = None,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: TrainLoopConfig | None = None,
         *,
         torch_config: TorchConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         torch_backend: TorchConfig | None = None,
     ) -> Self:
         """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""

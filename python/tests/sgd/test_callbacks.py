@@ -24,6 +24,7 @@ from lockstep.sgd.callbacks import (
     call_hook,
 )
 from lockstep.sgd.constants import BASIC_AUTOFILLED_KEYS, DETAILED_AUTOFILLED_KEYS, TRAINING_ITERATION
+from lockstep.sgd.trainer import _callbacks
 from lockstep.sgd.utils import construct_path
 
 
@@ -398,3 +399,14 @@ def test_paths_are_below_their_parent_unless_absolute(
     monkeypatch.chdir(tmp_path)
     wanted = Path(expected.format(home="/somewhere", here=os.getcwd()))
     assert construct_path(Path(path), Path(parent)) == wanted == construct_path(path, parent)
+
+
+def test_a_misspelled_hook_is_named() -> None:
+    class Mine(SGDCallback):
+        def handle_results(self, results: Any) -> None: ...
+
+        def handle_all(self) -> None: ...
+
+    with pytest.warns(UserWarning, match=r"Mine\.handle_results is no hook .* did you mean handle_result\?") as caught:
+        _callbacks([Mine(), JsonLoggerCallback(), PrintCallback()])
+    assert len(caught) == 1
