@@ -135,7 +135,12 @@ def _attributes(module: ModuleType, names: Names, release: str) -> Callable[[str
         # Where most is still to come, an unknown name is likely to be part of that.
         if 2 * len(later) > len(names) and not attribute.startswith("_"):
             raise NoSuchPartError(_why(name, attribute, later[0]))
-        raise AttributeError(f"module {name!r} has no attribute {attribute!r} in Lockstep", name=attribute, obj=module)
+        raise AttributeError(
+            f"module {name!r} has no attribute {attribute!r} in Lockstep, which has the names of Ray 1.7 to 2.6, and "
+            "what training functions use of later releases; docs/coming-from-ray.md lists them",
+            name=attribute,
+            obj=module,
+        )
 
     return find
 

@@ -178,12 +178,16 @@ MODULES: Mapping[str, Names | Shared] = {
     # ------------------------------------------------------------------ Train
     "ray.train": {
         **at("lockstep.train", f"{_FUNCTIONS} Trainer"),
+        **at("lockstep.train", "TrainContext get_checkpoint get_context"),  # these and the next since 2.7
+        **at("lockstep", "Checkpoint CheckpointConfig FailureConfig Result RunConfig ScalingConfig"),
         **at("lockstep.sgd", "BackendConfig CheckpointStrategy TrainingCallback=SGDCallback"),
         **at("lockstep.sgd", "TrainingIterator=SGDIterator"),
         **values(TRAIN_DATASET_KEY="train"),
         **_SHARD,
         **later(DATA, classes="DataConfig"),
+        **later(TUNING, classes="SyncConfig"),
     },
+    "ray.train.context": at("lockstep.train", "TrainContext get_context"),
     "ray.train.trainer": {
         **_TRAINER,
         **at("lockstep.train", "Trainer"),

@@ -1,4 +1,4 @@
-"""The older function API. The same as ``lockstep.session``, in the words of Ray Train 1.x and RaySGD::
+"""The function API of Ray Train. The same as ``lockstep.session``, in the words of Ray Train 1.x and RaySGD::
 
 from lockstep import train
 
@@ -7,18 +7,36 @@ def train_func():
     for epoch in range(start, 3):
         train.save_checkpoint(epoch=epoch)
         train.report(epoch=epoch, rank=train.world_rank())
+
+and in those of Ray 2.7 and later::
+
+def train_func():
+    rank = train.get_context().get_world_rank()
+    train.report({"rank": rank}, checkpoint=train.Checkpoint.from_directory(path))
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lockstep import session
 from lockstep.checkpoint import Checkpoint
+from lockstep.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from lockstep.errors import ConfigError
+from lockstep.result import Result
 from lockstep.session import get_checkpoint
 
 __all__ = [
+    "Checkpoint",
+    "CheckpointConfig",
+    "FailureConfig",
+    "Result",
+    "RunConfig",
+    "ScalingConfig",
+    "TrainContext",
     "get_checkpoint",
+    "get_context",
     "load_checkpoint",
     "local_rank",
     "local_world_size",
@@ -30,9 +48,43 @@ __all__ = [
 ]
 
 
-def report(**metrics: Any) -> None:
-    """Hands metrics to the driver; see session.report()."""
-    session.report(metrics)
+def report(metrics: Mapping[str, Any] | None = None, checkpoint: Checkpoint | None = None, /, **values: Any) -> None:
+    """Hands metrics to the driver, and maybe a checkpoint; see session.report()::
+
+    train.report(epoch=3, loss=0.5)                              # as in Ray Train 1.x: every keyword is a metric
+    train.report({"epoch": 3, "loss": 0.5}, checkpoint=saved)    # as in Ray 2.7 and later
+    """
+    if metrics is None and isinstance(values.get("metrics"), Mapping) and values.keys() <= {"metrics", "checkpoint"}:
+        metrics = values.pop("metrics")
+    if metrics is None:
+        session.report(values)
+        return
+    checkpoint = values.pop("checkpoint", checkpoint)
+    if values:
+        raise ConfigError(
+            f"[train] report() got metrics and {', '.join(values)}; it takes metrics and checkpoint alone"
+        )
+    session.report(metrics, checkpoint=checkpoint)
+
+
+class TrainContext:
+    """This worker's place in the run, by the names of ``lockstep.session``; ``get_context()`` gives it."""
+
+    get_experiment_name = staticmethod(session.get_experiment_name)
+    get_local_rank = staticmethod(session.get_local_rank)
+    get_local_world_size = staticmethod(session.get_local_world_size)
+    get_node_rank = staticmethod(session.get_node_rank)
+    get_trial_dir = staticmethod(session.get_trial_dir)
+    get_trial_id = staticmethod(session.get_trial_id)
+    get_trial_name = staticmethod(session.get_trial_name)
+    get_world_rank = staticmethod(session.get_world_rank)
+    get_world_size = staticmethod(session.get_world_size)
+
+
+def get_context() -> TrainContext:
+    """What Ray 2.7 and later have instead of ``session``: ``get_context().get_world_rank()``."""
+    session._get("train.get_context")
+    return TrainContext()
 
 
 def save_checkpoint(**values: Any) -> None:

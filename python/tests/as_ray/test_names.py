@@ -26,7 +26,9 @@ TRAINING = {
     "ray.air.integrations.mlflow": "MLflowLoggerCallback",
     "ray.air.integrations.wandb": "WandbLoggerCallback",
     "ray.train": "DataConfig Trainer get_dataset_shard load_checkpoint local_rank report save_checkpoint trainer"
-    " world_rank world_size torch",
+    " world_rank world_size torch Checkpoint CheckpointConfig FailureConfig Result RunConfig ScalingConfig SyncConfig"
+    " TrainContext get_checkpoint get_context",
+    "ray.train.context": "TrainContext get_context",
     "ray.train.torch": "accelerate backward enable_reproducibility get_device prepare_data_loader prepare_model"
     " prepare_optimizer TorchCheckpoint TorchConfig TorchPredictor TorchTrainer TorchWorkerProfiler",
     "ray.train.torch.torch_trainer": "TorchTrainer",
@@ -118,6 +120,9 @@ SAME = {
     "ray.air.RunConfig": "lockstep.RunConfig",
     "ray.air.result.Result": "lockstep.Result",
     "ray.train.report": "lockstep.train.report",
+    "ray.train.Checkpoint": "lockstep.Checkpoint",
+    "ray.train.ScalingConfig": "lockstep.ScalingConfig",
+    "ray.train.RunConfig": "lockstep.RunConfig",
     "ray.train.Trainer": "lockstep.train.Trainer",
     "ray.train.trainer.Trainer": "lockstep.train.Trainer",
     "ray.train.base_trainer.TrainingFailedError": "lockstep.TrainingFailedError",
@@ -256,6 +261,10 @@ for name in ("ray.serve", "ray.train.torch.loader"):
 import ray
 assert not hasattr(ray, "no_such_thing") and not hasattr(ray.train, "no_such_thing")
 assert not hasattr(ray.train, "__wrapped__")
+try:
+    ray.train.get_all_reported_checkpoints
+except AttributeError as error:
+    assert "Ray 1.7 to 2.6" in str(error) and "coming-from-ray.md" in str(error), error
 try:
     from ray.air import NoSuchThing
 except ImportError:
