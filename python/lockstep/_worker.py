@@ -19,7 +19,7 @@ from io import TextIOWrapper
 from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lockstep import _core, _pickling, session
+from lockstep import _core, _pickling, _sources, session
 from lockstep.errors import LockstepError, StorageError, type_name
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ def _end_badly(core: _core.WorkerSession, error: BaseException) -> int:
 
 
 def _fail(core: _core.WorkerSession, error: BaseException) -> int:
+    _sources.hide_changed(error, _sources.created(core.begin["run_dir"]))
     failure = {key: text.encode("utf-8", "backslashreplace").decode() for key, text in describe(error).items()}
     sys.stderr.write(failure["traceback"])
     _flush()

@@ -204,39 +204,6 @@ def failed_error(
     return error
 
 
-def failure_message(
-    failures: Sequence[Failure], path: str, trainer: str, error: str = "", *, where: str = "fit"
-) -> str:
-    """The text of a TrainingFailedError about `failures` of all attempts of the run at `path`.
-
-    The last attempt's first failing rank comes first and at length; the others are grouped by what happened to them.
-    `error` is what the core said; it stands alone when no rank failed. `where` is the word in brackets: what the user
-    called. Without a `path` nothing is said of restoring.
-    """
-    last = last_attempt(failures)
-    lines: list[str] = []
-    if last:
-        first = last[0]
-        node = f" on {first.node}" if first.node else ""
-        lines.append(f"[{where}] {first.who} failed{node} ({first.kind}, attempt {first.attempt}): {first.summary}")
-        if first.traceback:
-            lines += ["", f"Traceback of {first.who}:", *_indented(first.traceback.rstrip().splitlines())]
-        printed = _without_traceback(first)
-        if printed:
-            lines += ["", f"Last lines that {first.who} printed:", *_indented(printed)]
-        others = _grouped(first, last[1:])
-        if others:
-            lines += ["", *others]
-        earlier = failures[: len(failures) - len(last)]
-        if earlier:
-            lines += ["", *(f"Before, in attempt {f.attempt}: {f.who}: {f.summary}" for f in _firsts(earlier))]
-    else:
-        lines.append(f"[{where}] the run failed: {error or 'unknown error'}")
-    if path:
-        lines += ["", f'To go on from the last checkpoint: {trainer}.restore("{path}").fit()']
-    return "\n".join(lines)
-
-
 def last_attempt(failures: Sequence[Failure]) -> list[Failure]:
     """Those that ended the run, in their order: of the last attempt, or the driver's own."""
     if not failures:
@@ -393,7 +360,14 @@ def _exception_of(kind: type[Exception], failure: Failure) -> Exception | None:
 
     None where none of that can be: an ExceptionGroup wants its exceptions.
     """
-    for make in (lambda: kind(failure.message), lambda: _bare(kind, failure.message)):
+    from ast import literal_eval
+
+    # A KeyError says the repr of what was missing: its argument is that value.
+    for make in (
+        lambda: kind(failure.message),
+        lambda: kind(literal_eval(failure.message)),
+        lambda: _bare(kind, failure.message),
+    ):
         try:
             cause = make()
             if str(cause) == failure.message:
@@ -434,43 +408,3 @@ def _bare(kind: Any, *args: object) -> Any:
 
 _HEAP_TYPE = 1 << 9
 """Py_TPFLAGS_HEAPTYPE: the class was made by a class statement, or as one."""
-
-
-def _grouped(first: Failure, others: Sequence[Failure]) -> list[str]:
-    groups: dict[str, list[int]] = {}
-    for failure in others:
-        same = (failure.kind, failure.summary) == (first.kind, first.summary)
-        ranks = groups.setdefault("the same error" if same else failure.summary, [])
-        if failure.rank not in ranks:
-            ranks.append(failure.rank)
-    return [f"{'rank' if len(ranks) == 1 else 'ranks'} {listed(ranks)}: {what}" for what, ranks in groups.items()]
-
-
-def _firsts(failures: Sequence[Failure]) -> list[Failure]:
-    firsts: dict[int, Failure] = {}
-    for failure in failures:
-        firsts.setdefault(failure.attempt, failure)
-    return [firsts[attempt] for attempt in sorted(firsts)][-5:]
-
-
-def _without_traceback(failure: Failure) -> list[str]:
-    """The log lines before the traceback, which the worker prints as well."""
-    lines = [line.rstrip("\n") for line in failure.log_lines]
-    told = failure.traceback.rstrip().splitlines()
-    for start in range(len(lines)):
-        tail = lines[start:]
-        while tail and not tail[-1].strip():
-            tail.pop()
-        if tail and told[-len(tail) :] == tail:
-            return lines[:start]
-    return lines
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    return ["    " + line if line else "" for line in lines]
-
-
-def listed(items: Sequence[object]) -> str:
-    """``1, 2 and 3``."""
-    words = [str(item) for item in items]
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

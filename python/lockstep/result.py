@@ -18,7 +18,6 @@ from lockstep.errors import (
     Failure,
     LockstepError,
     failed_error,
-    failure_message,
     last_attempt,
 )
 
@@ -221,9 +220,18 @@ class Result:
             config=config,
         )
         if result.state == "failed":
+            from lockstep._failure_message import failure_message
+
             path = str(result.path) if where == "fit" else ""
             trainer = trainer or outcome.trainer
-            message = failure_message(result.failures, path, trainer, outcome.error, where=where)
+            message = failure_message(
+                result.failures,
+                path,
+                trainer,
+                outcome.error,
+                where=where,
+                has_checkpoint=result.checkpoint is not None and result.checkpoint.path is not None,
+            )
             result.error = failed_error(message, result, last_attempt(result.failures), function)
         return result
 

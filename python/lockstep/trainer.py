@@ -274,9 +274,12 @@ class DataParallelTrainer:
             raised = next((adapter.raised for adapter in adapters if adapter.raised is not None), None)
             raise result.error from raised or result.error.__cause__
         if result.state == "interrupted":
-            advice = f'{type(self).__name__}.restore("{result.path}").fit() goes on from the last checkpoint'
+            from lockstep._failure_message import interrupt_message
+
             name = signal.Signals(interrupt).name if interrupt else "a signal"
-            raise TrainingInterrupted(f"[fit] the run was interrupted by {name}; {advice}", result, interrupt)
+            is_kept = result.checkpoint is not None and result.checkpoint.path is not None
+            message = interrupt_message(str(result.path), type(self).__name__, name, has_checkpoint=is_kept)
+            raise TrainingInterrupted(message, result, interrupt)
         return result
 
 

@@ -26,7 +26,6 @@ from lockstep.errors import (
     exception_class,
     failed_error,
     failed_type,
-    failure_message,
     type_name,
 )
 
@@ -68,45 +67,10 @@ def test_failure_from_dict_keeps_defaults() -> None:
     assert failure == Failure("signal", rank=2, log_lines=("a", "b"))
 
 
-def test_a_rank_that_failed_twice_is_named_once() -> None:
-    deaths = [Failure("signal", 1, "n1", 0, "the worker was killed by SIGKILL")] * 3
-    lines = failure_message(deaths, "", "HorovodTrainer").splitlines()
-    assert "rank 1: the same error" in lines
-
-
-def test_message_tells_first_rank_first_and_groups_the_others() -> None:
-    first = Failure("exception", 1, "n1", 2, "boom", "ValueError", BOOM, ("epoch 3", *BOOM.splitlines()))
-    same = [Failure("exception", rank, "n1", 2, "boom", "ValueError", BOOM) for rank in (0, 2, 3)]
-    other = Failure("signal", 4, "n1", 2, "the worker was killed by SIGKILL")
-    before = Failure("exit", 0, "n1", 1, "the worker ended with exit code 3")
-    text = failure_message([before, first, *same, other], "/runs/a", "TorchTrainer")
-    lines = text.splitlines()
-    assert lines[0] == "[fit] rank 1 failed on n1 (exception, attempt 2): ValueError: boom"
-    assert "ranks 0, 2 and 3: the same error" in lines
-    assert "rank 4: the worker was killed by SIGKILL" in lines
-    assert "Before, in attempt 1: rank 0: the worker ended with exit code 3" in lines
-    assert lines[-1].endswith('TorchTrainer.restore("/runs/a").fit()')
-    assert text.count("boom()") == 1, "the log's copy of the traceback is left out"
-    assert "    epoch 3" in lines
-
-
-def test_message_keeps_log_lines_that_are_no_traceback() -> None:
-    failure = Failure("signal", 0, message="killed", log_lines=("one", "two"))
-    assert failure_message([failure], "/r", "T").count("    two") == 1
-
-
-def test_the_drivers_own_failure_comes_last_and_is_told_first() -> None:
-    failures = [
-        Failure("exit", 1, attempt=0, message="exit code 3"),
-        Failure("callback", -1, attempt=0, message="Mine.on_result raised"),
-    ]
-    lines = failure_message(failures, "/r", "T").splitlines()
-    assert lines[0] == "[fit] the driver failed (callback, attempt 0): Mine.on_result raised"
-    assert "Before, in attempt 0: rank 1: exit code 3" in lines
-
-
-def test_message_without_failures_says_what_the_core_said() -> None:
-    assert failure_message([], "", "T", "disk full") == "[fit] the run failed: disk full"
+@pytest.mark.parametrize("key", ["labels", 5, ("a", 1)])
+def test_cause_of_a_key_error_has_the_key(key: object) -> None:
+    cause = cause_of(Failure("exception", 0, message=str(KeyError(key)), type="KeyError"))
+    assert isinstance(cause, KeyError) and cause.args == (key,)
 
 
 @pytest.mark.parametrize("name", ["ValueError", "KeyError", "UnicodeDecodeError", "OSError", "ZeroDivisionError"])
@@ -128,12 +92,6 @@ def test_cause_of_another_exception_bears_its_name() -> None:
 
 def test_no_cause_where_nothing_was_raised() -> None:
     assert cause_of(Failure("signal", 1, message="killed")) is None
-
-
-def test_message_begins_with_what_the_user_called_and_needs_no_path() -> None:
-    text = failure_message([Failure("exit", 0, message="exit code 3")], "", "Trainer", where="run")
-    assert text == "[run] rank 0 failed (exit, attempt 0): exit code 3"
-    assert failure_message([], "", "Trainer", "disk full", where="run") == "[run] the run failed: disk full"
 
 
 # ------------------------------------------------------------------ errors of both types
@@ -484,7 +442,7 @@ def test_result_error_is_of_both_types_and_says_what_was_called() -> None:
     assert isinstance(result.error, global_error) and isinstance(result.error, TrainingFailedError)
     assert result.error.result is result
     assert str(result.error).startswith("[fit] rank 1 failed")
-    assert 'DataParallelTrainer.restore("/runs/a")' in str(result.error)
+    assert "There is no run directory /runs/a any more" in str(result.error)
     assert type(Result._from_outcome(Outcome).error) is TrainingFailedError  # type: ignore[arg-type]
     called = Result._from_outcome(Outcome, function=_uses_global, where="run").error  # type: ignore[arg-type]
     assert str(called).startswith("[run] rank 1 failed") and "restore" not in str(called)
