@@ -6,13 +6,17 @@ marked otherwise (`py`, `cpp`, or indented).
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from lockstep import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -91,3 +95,13 @@ def test_environment_variables_are_all_named() -> None:
                 used |= set(VARIABLE.findall(source.read_text()))
     assert "LOCKSTEP_STORAGE_PATH" in used and "LOCKSTEP_WORKER_FD" in used
     assert {name for name in used if f"`{name}`" not in page} == set()
+
+
+@pytest.mark.parametrize("kind", [ScalingConfig, RunConfig, CheckpointConfig, FailureConfig])
+def test_every_field_of_the_configuration_has_a_row(kind: type[Any]) -> None:
+    section = re.split(r"^## ", (ROOT / "docs" / "configuration.md").read_text(), flags=re.MULTILINE)
+    (text,) = [part for part in section if part.startswith(f"{kind.__name__}\n")]
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \| \S", text, re.MULTILINE))
+    fields = {field.name: field.default for field in dataclasses.fields(kind)}
+    assert rows.keys() == fields.keys()
+    assert {name: ast.literal_eval(default) for name, default in rows.items()} == fields

@@ -21,6 +21,7 @@ PRINTED = {
     "first_run.py": ["{'epoch': 4, 'loss': 0.2}", "checkpoint: 4"],
     "quickstart.py": ["loss", "look further:"],
     "torch_mixed_precision.py": ["learned: True", "bit-equal: True"],
+    "torch_fsdp.py": ["parts that ranks wrote: 2", "three workers went on at epoch: 3", "learned: True"],
     "resume_after_failure.py": [
         "attempt 0 ended: rank 1 (signal); another one follows: True",
         "attempt 1 ended: rank 0 (exception); another one follows: False",
@@ -34,6 +35,9 @@ PRINTED = {
         "logged 3 results, the last loss is 0.33",
     ],
 }
+
+RUNS = {"torch_mixed_precision.py": 2, "torch_fsdp.py": 2}
+"""How many there are, where it is not one."""
 
 
 def test_every_example_is_known() -> None:
@@ -51,7 +55,7 @@ def test_example(example: Path, tmp_path: Path) -> None:
     lines = [line for line in done.stdout.splitlines() if not line.startswith("[rank ")]
     assert [line for line in lines if line in PRINTED[example.name]] == PRINTED[example.name], done.stdout
     assert f"python examples/python/{example.name}" in example.read_text()
-    assert len(list(tmp_path.glob("*/run.json"))) == (2 if example.name == "torch_mixed_precision.py" else 1)
+    assert len(list(tmp_path.glob("*/run.json"))) == RUNS.get(example.name, 1)
 
 
 def test_the_quickstart_learns_and_can_be_resumed(tmp_path: Path) -> None:
