@@ -11,7 +11,6 @@ RunConfig(callbacks=[Printer()])
 
 from __future__ import annotations
 
-import difflib
 import os
 import time
 import warnings
@@ -281,6 +280,8 @@ class TorchTensorboardProfilerCallback(Callback):
 
 def warn_of_unknown_hooks(callback: object, base: type, stacklevel: int) -> None:
     """Warns of methods that look like hooks of `base` and are none: they would never be called."""
+    import difflib
+
     classes = [kind for kind in type(callback).__mro__ if issubclass(kind, base)]
     ours = [kind for kind in classes if kind.__module__.partition(".")[0] == "lockstep"]
     hooks = sorted({name for kind in ours for name, value in vars(kind).items() if callable(value) and name[0] != "_"})

@@ -319,7 +319,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         if isinstance(value, (list, tuple)):
             return [plain(item, depth + 1) for item in value]
         if is_dataclass_object(value):
-            return {field.name: plain(getattr(value, field.name), depth + 1) for field in dataclasses.fields(value)}
+            set_fields = (field.name for field in dataclasses.fields(value) if hasattr(value, field.name))
+            return {name: plain(getattr(value, name), depth + 1) for name in set_fields}
         if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
             item = value.item()
             return plain(item, depth + 1) if type(item).__module__ == "builtins" else repr(value)

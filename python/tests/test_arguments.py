@@ -39,6 +39,7 @@ class Settings:
     epochs: int
     optimizer: Optimizer = field(default_factory=Optimizer)
     root: Path = Path("/data")
+    unset: int = field(init=False)
 
 
 PLAIN = {"epochs": 2, "optimizer": {"lr": 0.1, "betas": [0.9, 0.99]}, "root": repr(Path("/data"))}
