@@ -42,9 +42,9 @@ def prepare_model(
 
     "ddp": every worker has a whole copy (DistributedDataParallel): it starts as rank 0's, and gradients are averaged.
     "fsdp": the parameters are spread over the workers (FullyShardedDataParallel). None, or a single worker: the model
-    as it is; ``no_sync()`` and ``module``, which is the model itself, work there too. ``parallel_strategy_kwargs`` go to
-    the wrapper, and win over what is chosen here. ``wrap_ddp`` and ``ddp_kwargs`` are older spellings of the last two
-    arguments.
+    as it is; ``no_sync()`` and ``module``, which is the model itself, work there too. ``parallel_strategy_kwargs`` go
+    to the wrapper, and win over what is chosen here. ``wrap_ddp`` and ``ddp_kwargs`` are older spellings of the
+    last two arguments.
     """
     if not isinstance(model, torch.nn.Module):
         raise ConfigError(f"[prepare_model] model is a {type(model).__name__}; it must be a torch.nn.Module")
