@@ -11,7 +11,6 @@ function(lockstep_test folder)
 
   set(target ${folder}_test)
   lockstep_executable(${target} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS} GTest::gmock)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   if(NOT arg_OWN_MAIN)
     target_link_libraries(${target} PRIVATE GTest::gtest_main)
   endif()
