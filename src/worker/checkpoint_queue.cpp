@@ -39,18 +39,16 @@ void CheckpointQueue::close() {
   copies_ = {};
 }
 
-void CheckpointQueue::wait_for_room() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return task_ == nullptr; });
-}
-
 void CheckpointQueue::check() {
   const std::lock_guard lock(mutex_);
   if (error_) std::rethrow_exception(error_);
 }
 
 void CheckpointQueue::wait() {
-  wait_for_room();
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return task_ == nullptr; });
+  }
   check();
 }
 

@@ -26,8 +26,6 @@ class CheckpointQueue {
                   std::function<void(const wire::CheckpointWritten&)> written);
   ~CheckpointQueue();
 
-  /// Waits until the one before is written.
-  void wait_for_room();
   /// What is still to be written: a dict whose arrays lie in copies_, or a checkpoint; or what was written already.
   struct Task {
     int report = 0;
@@ -38,7 +36,7 @@ class CheckpointQueue {
     std::optional<Checkpoint> checkpoint;
     std::optional<wire::CheckpointWritten> written;
   };
-  /// Copies `parts`. Call wait_for_room() before.
+  /// Copies `parts`. Call wait() before.
   Task copy(int report, std::string partial, const store::DictParts& parts);
   /// Takes a checkpoint that lies in memory (shared, not copied) or in a directory (copied to storage before this
   /// returns). Throws, and leaves nothing behind, when the directory cannot be copied.

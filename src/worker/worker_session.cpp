@@ -128,7 +128,7 @@ void WorkerSession::add_report(Bytes metrics, bool with_checkpoint) {
 /// A checkpoint that cannot be copied is not announced either: the function may catch the error and go on.
 template <class Contents>
 void WorkerSession::add_checkpoint(Bytes metrics, const Contents& contents) {
-  checkpoints_->wait_for_room();
+  checkpoints_->wait();  // the one before may have failed meanwhile: no later one may hide that
   auto copy = checkpoints_->copy(reports_, partial_name(), contents);
   last_checkpoint_report_ = reports_.load();
   add_report(std::move(metrics), true);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <future>
 
 #include "sys/sockets.h"
@@ -120,6 +121,18 @@ TEST_F(WorkerSessionTest, ABrokenDiskIsToldAtTheNextCall) {
   session->report({}, Checkpoint::from_dict({{"epoch", 4}}));
   EXPECT_THROW(session->finish({}), StorageError);
   EXPECT_THROW(session->report({}, std::nullopt), StorageError);
+}
+
+TEST_F(WorkerSessionTest, NoLaterCheckpointHidesOneThatCouldNotBeWritten) {
+  begin(rank(0));
+  std::ofstream(directory / "checkpoint_000000.partial") << "in the way";
+  const auto first = Checkpoint::from_dict({{"epoch", 0}}), second = Checkpoint::from_dict({{"epoch", 1}});
+  session->report({}, first);
+  EXPECT_THROW(session->report({}, second), StorageError) << "though its own place is free";
+  EXPECT_FALSE(std::filesystem::exists(directory / "checkpoint_000001.partial"));
+  session->fail({});
+  next<wire::Reports>();
+  next<wire::WorkerFailed>();
 }
 
 TEST_F(WorkerSessionTest, ABarrierWaitsForTheDriversWord) {
