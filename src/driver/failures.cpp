@@ -1,10 +1,14 @@
 #include "driver/failures.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 #include <map>
+#include <utility>
 
 #include "base/text.h"
+#include "driver/stacks.h"
 
 namespace lockstep::driver {
 namespace {
@@ -17,6 +21,74 @@ bool is_crash(int signal) {
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
   return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
+}
+
+/// The ranks that a hang is told of.
+struct Suspects {
+  std::vector<int> causes;
+  std::vector<int> waiting;  ///< for the causes
+  std::vector<StackSummary> stacks;
+
+  const StackSummary& stack(int rank) const { return stacks[static_cast<std::size_t>(rank)]; }
+};
+
+/// The one that stands alone comes first, and before others one that runs code of the user's own.
+void sort_causes(Suspects& suspects) {
+  const auto as_many = [&](int rank) {
+    const std::string& place = suspects.stack(rank).place;
+    return std::ranges::count(suspects.stacks, place, &StackSummary::place);
+  };
+  std::ranges::stable_sort(suspects.causes, {},
+                           [&](int rank) { return std::pair(as_many(rank), suspects.stack(rank).in_library); });
+}
+
+Suspects suspects_of(const RunState& state) {
+  Suspects suspects{state.hung, {}, {}};
+  for (const RankState& rank : state.ranks) suspects.stacks.push_back(summarize_stacks(rank.stacks));
+  if (state.hang_kind != FailureKind::hang) return suspects;
+  const auto waits = [&](int rank) { return suspects.stack(rank).waits; };
+  std::ranges::copy_if(state.hung, std::back_inserter(suspects.waiting), waits);
+  std::erase_if(suspects.causes, waits);
+  // All that are late wait: for one that has told of progress since, or for each other.
+  for (int rank = 0; suspects.causes.empty() && rank < static_cast<int>(state.ranks.size()); ++rank) {
+    const bool answered = !suspects.stack(rank).frames.empty() && !state.ranks[static_cast<std::size_t>(rank)].finished;
+    if (answered && !waits(rank) && !state.meeting.present.contains(rank)) suspects.causes.push_back(rank);
+  }
+  if (suspects.causes.empty()) std::swap(suspects.causes, suspects.waiting);
+  sort_causes(suspects);
+  return suspects;
+}
+
+std::string place_text(const StackSummary& stack) {
+  std::string text = stack.waits ? "waiting for other ranks" : "";
+  if (!stack.waits_in.empty()) text += " in " + stack.waits_in;
+  if (!stack.place.empty()) text += (text.empty() ? "at " : " at ") + stack.place;
+  return text;
+}
+
+std::string silence_text(const RunState& state, int rank, const Suspects& suspects, Instant now) {
+  const RankState& silent = state.ranks[static_cast<std::size_t>(rank)];
+  if (state.hang_kind == FailureKind::heartbeat)
+    return "no heartbeat for " + human_duration(Seconds(now - silent.last_heartbeat).count()) +
+           ": the process is stopped or frozen";
+  const std::string where = place_text(suspects.stack(rank));
+  if (std::ranges::count(suspects.waiting, rank) > 0) return where;
+  if (std::ranges::count(state.hung, rank) == 0) return "the other ranks wait for it " + where;
+  const std::string link = where.empty() ? "" : suspects.stack(rank).waits ? ", " : " ";
+  return "no progress for " + human_duration(state.policy.hang_timeout.value_or(Seconds{0}).count()) +
+         " (hang_timeout)" + link + where;
+}
+
+Failure failure_of_silence(const RunState& state, int rank, const Suspects& suspects, Instant now) {
+  Failure failure;
+  failure.kind = state.hang_kind;
+  failure.rank = rank;
+  failure.attempt = state.attempt;
+  failure.message = silence_text(state, rank, suspects, now);
+  const std::string& frames = suspects.stack(rank).frames;
+  failure.traceback = frames.empty() ? state.ranks[static_cast<std::size_t>(rank)].stacks
+                                     : "Stack (most recent call first):\n" + frames;
+  return failure;
 }
 
 }  // namespace
@@ -42,19 +114,12 @@ Failure failure_of_exit(const WorkerExited& exited) {
   return failure;
 }
 
-Failure failure_of_hang(const RunState& state, int rank, Instant now) {
-  const RankState& silent = state.ranks[static_cast<std::size_t>(rank)];
-  Failure failure;
-  failure.kind = state.hang_kind;
-  failure.rank = rank;
-  failure.attempt = state.attempt;
-  failure.traceback = silent.stacks;
-  const bool dead_heart = state.hang_kind == FailureKind::heartbeat;
-  const Seconds quiet = now - (dead_heart ? silent.last_heartbeat : silent.last_progress);
-  failure.message = dead_heart
-                        ? "no heartbeat for " + human_duration(quiet.count()) + ": the process is stopped or frozen"
-                        : "no progress for " + human_duration(quiet.count()) + " (hang_timeout)";
-  return failure;
+std::vector<Failure> failures_of_silence(const RunState& state, Instant now) {
+  std::vector<Failure> failures;
+  const Suspects suspects = suspects_of(state);
+  for (const int rank : suspects.causes) failures.push_back(failure_of_silence(state, rank, suspects, now));
+  for (const int rank : suspects.waiting) failures.push_back(failure_of_silence(state, rank, suspects, now));
+  return failures;
 }
 
 Failure failure_of_stuck(const RunState& state, int rank) {

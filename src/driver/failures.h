@@ -12,8 +12,9 @@ namespace lockstep::driver {
 /// What a process that ended too early tells: by code, by signal (a native crash says so), or for want of memory.
 Failure failure_of_exit(const WorkerExited& exited);
 
-/// The failure of a rank that went silent.
-Failure failure_of_hang(const RunState& state, int rank, Instant now);
+/// What the silence of `state.hung` comes to, by the stacks of all ranks: the ranks that the others wait for come
+/// first. Who waits in a collective is no cause, unless all do.
+std::vector<Failure> failures_of_silence(const RunState& state, Instant now);
 
 /// The failure of a rank that the others waited for in vain, and that we ended.
 Failure failure_of_stuck(const RunState& state, int rank);

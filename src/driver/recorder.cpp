@@ -119,8 +119,16 @@ void Recorder::flush() {
 
 const Value& Recorder::finish() {
   autofill_.mark_done();
-  for (auto& sink : sinks_) sink->close();
   flush_due_.reset();
+  std::exception_ptr error;
+  for (auto& sink : sinks_) {
+    try {
+      sink->close();
+    } catch (const StorageError&) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
   return autofill_.last();
 }
 

@@ -45,7 +45,7 @@ class Recorder {
   void flush();
   /// When flush() is due; nothing while all is written.
   std::optional<Instant> flush_due() const { return flush_due_; }
-  /// The last report, `done`; closes the files.
+  /// The last report, `done`; closes the files, all of them though one cannot be: that error is thrown then.
   const Value& finish();
   const Value& last() const { return autofill_.last(); }
   metrics::Progress progress() const { return autofill_.progress(); }

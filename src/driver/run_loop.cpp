@@ -60,13 +60,18 @@ class RunLoop {
   }
 
   RunOutcome run() {
-    open();
-    agent_.send(plan_.program);
-    while (!end_) {
-      for (auto event = take_event(); event && !end_; event = take_event()) handle(std::move(*event));
-      if (!end_) wait();
+    try {
+      open();
+      agent_.send(plan_.program);
+      while (!end_) {
+        for (auto event = take_event(); event && !end_; event = take_event()) handle(std::move(*event));
+        if (!end_) wait();
+      }
+      return close();
+    } catch (const std::exception& error) {
+      if (recorded_) leave_record(error);
+      throw;
     }
-    return close();
   }
 
  private:
@@ -141,6 +146,7 @@ class RunLoop {
     }
     record_.time_total_s = time_before_ + Seconds(now() - started_).count();
     if (plan_.record) directory_.write_run_json(record_.to_value());
+    recorded_ = true;
   }
 
   // ------------------------------------------------------------ events
@@ -239,11 +245,7 @@ class RunLoop {
         for (auto event = take_event(); event && !end_; event = take_event()) handle(std::move(*event));
         if (end_) return;
       }
-    } catch (const CannotStart& error) {
-      record_.state = "failed";
-      record_.error = error.what();
-      record_.finished = unix_seconds(wall_now());
-      save_record();
+    } catch (const CannotStart&) {
       throw;
     } catch (const Error& error) {
       agent_usable_ = false;
@@ -479,9 +481,13 @@ class RunLoop {
     std::string text;
     for (std::size_t rank = 0; rank < action.by_rank.size(); ++rank)
       text += "==== rank " + std::to_string(rank) + " ====\n" + action.by_rank[rank] + "\n";
-    const auto path = directory_.logs() / ("stacks_attempt_" + std::to_string(action.attempt) + ".txt");
+    const auto path = stacks_file(action.attempt);
     sys::files().replace_file(path, text);
     console_.warning("the stacks of all ranks are in " + path.string());
+  }
+
+  std::filesystem::path stacks_file(int attempt) const {
+    return directory_.logs() / ("stacks_attempt_" + std::to_string(attempt) + ".txt");
   }
 
   void act(Deliver& action) {
@@ -524,7 +530,8 @@ class RunLoop {
   }
 
   void act(AnnounceFinished& action) {
-    if (!plan_.keep_workers) say("lockstep: rank " + std::to_string(action.rank) + " finished");
+    const char* how = state_.phase == Phase::interrupted ? " stopped" : " finished";
+    if (!plan_.keep_workers) say("lockstep: rank " + std::to_string(action.rank) + how);
     keeper_.let_go(action.rank);
     recorder_->finished(action.rank);
   }
@@ -558,6 +565,9 @@ class RunLoop {
       if (record_.failures.empty() || !same(record_.failures.back(), end_->failures.back()))
         record_.failures.insert(record_.failures.end(), end_->failures.begin(), end_->failures.end());
       record_.error = describe(end_->failures);
+      const FailureKind kind = end_->failures.front().kind;
+      if (plan_.record && (kind == FailureKind::hang || kind == FailureKind::heartbeat))
+        record_.error += "\nthe stacks of all ranks are in " + stacks_file(end_->failures.front().attempt).string();
     }
     finish_files();
     result.path = directory_.path();
@@ -580,15 +590,41 @@ class RunLoop {
     return {std::move(result), end_->outcome == Outcome::interrupted ? signal_ : 0, agent_usable_, std::move(values_)};
   }
 
+  /// What cannot be closed must not keep the rest from being closed, least of all the record.
   void finish_files() {
-    try {
-      recorder_->finish();
-      keeper_.let_go_all();
+    closing([&] { recorder_->finish(); });
+    keeper_.let_go_all();
+    closing([&] {
       if (plan_.record) keeper_.retain();
-      save_record();
+    });
+    closing([&] { save_record(); });
+  }
+
+  template <class Body>
+  void closing(Body&& body) {
+    try {
+      body();
     } catch (const StorageError& error) {
-      if (record_.error.empty()) record_.error = error.what();
-      if (record_.state == "finished") record_.state = "failed";
+      if (record_.state != "finished") return console_.warning(error.what());
+      Failure failure;
+      failure.kind = FailureKind::storage;
+      failure.message = error.what();
+      failure.attempt = state_.attempt;
+      note(failure);
+      record_.state = "failed";
+      record_.error = describe({failure});
+    }
+  }
+
+  /// The run ends without an outcome: what the caller is told stands in the record too.
+  void leave_record(const std::exception& error) {
+    record_.state = "failed";
+    if (record_.error.empty()) record_.error = error.what();
+    record_.finished = unix_seconds(wall_now());
+    try {
+      save_record();
+    } catch (const StorageError&) {
+      // The caller's error is the cause.
     }
   }
 
@@ -626,6 +662,7 @@ class RunLoop {
   int first_attempt_ = 0;
   int signal_ = 0;
   bool agent_usable_ = true;
+  bool recorded_ = false;  ///< run.json is ours, and tells of this run
 };
 
 }  // namespace

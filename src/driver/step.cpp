@@ -470,7 +470,7 @@ struct Step {
     std::vector<std::string> stacks;
     for (const RankState& r : state.ranks) stacks.push_back(r.stacks);
     act(SaveStacks{state.attempt, std::move(stacks), state.hung});
-    for (const int i : std::vector<int>(state.hung)) fail(failure_of_hang(state, i, now));
+    for (Failure& failure : failures_of_silence(state, now)) fail(std::move(failure));
   }
 
   void on(Tick) {

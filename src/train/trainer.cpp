@@ -110,6 +110,15 @@ void enter(const wire::Begin& begin) {
   _exit(code);
 }
 
+/// How to go on after a failure.
+std::string advice(const std::string& trainer, const Result& result) {
+  if (!train::can_restore(result.path)) return "";
+  const std::string call =
+      "lockstep::" + trainer + "::restore(" + in_quotes(result.path.string()) + ", function).fit()";
+  return result.checkpoint ? "\nto go on from the last checkpoint: " + call
+                           : "\nthere is no checkpoint yet; to start again: " + call;
+}
+
 }  // namespace
 
 namespace detail {
@@ -190,9 +199,7 @@ Result DataParallelTrainer::fit() {
   }
   if (outcome.signal != 0) raise(outcome.signal);
   if (outcome.result.state == "failed") {
-    const std::string how = "\nto go on: lockstep::" + trainer_ + "::restore(" +
-                            in_quotes(outcome.result.path.string()) + ", function).fit()";
-    const std::string message = outcome.result.error + how;
+    const std::string message = outcome.result.error + advice(trainer_, outcome.result);
     throw TrainingError(message, std::make_shared<const Result>(std::move(outcome.result)));
   }
   return std::move(outcome.result);
