@@ -1,6 +1,6 @@
 # make setup | quickstart | test | bench | lint | clean; parts of test: test-cpp test-asan test-tsan test-python test-frameworks test-wheel
 
-jobs ?= $(shell nproc)
+export jobs ?= $(shell nproc)
 python := .venv/bin/python
 
 .NOTPARALLEL:
@@ -9,17 +9,13 @@ python := .venv/bin/python
 setup:
 	@scripts/setup.sh
 
-build/build.ninja: CMakePresets.json | setup
-	cmake --preset dev
+build: setup
+	@scripts/build.sh dev
 
-build/asan/build.ninja build/tsan/build.ninja: build/%/build.ninja: CMakePresets.json | setup
-	cmake --preset $*
-
-build: setup build/build.ninja
-	@cmake --build --preset dev --parallel $(jobs)
-
-quickstart: build
-	$(python) examples/python/quickstart.py
+quickstart:
+	@scripts/setup.sh run
+	@scripts/build.sh dev product
+	@$(python) examples/python/quickstart.py
 
 test: build
 	@scripts/test.sh
@@ -27,8 +23,8 @@ test: build
 test-cpp: build
 	ctest --preset dev --parallel $(jobs)
 
-build-asan build-tsan: build-%: build/%/build.ninja
-	@cmake --build --preset $* --parallel $(jobs)
+build-asan build-tsan: build-%: setup
+	@scripts/build.sh $*
 
 test-asan test-tsan: test-%: build-%
 	ctest --preset $* --parallel $(jobs)
@@ -48,7 +44,7 @@ test-wheel: setup
 bench: build
 	$(python) benchmarks/run.py
 
-lint: build
+lint: setup
 	$(python) scripts/lint.py
 
 format: setup

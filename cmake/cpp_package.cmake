@@ -24,7 +24,13 @@ function(lockstep_install_cpp_package package)
                 execute_process(COMMAND \"${CMAKE_STRIP}\" -g \${archives} COMMAND_ERROR_IS_FATAL ANY)")
   install(EXPORT lockstep DESTINATION "${package}/cmake" FILE lockstepTargets.cmake NAMESPACE Lockstep::)
 
-  # The sources of Lockstep::torch, and the headers of the folders below it; the module of the backend for Python.
+  # Lockstep::torch, compiled for the LibTorch that was there.
+  if(TARGET lockstep_torch)
+    install(TARGETS lockstep_torch lockstep_torch_backend ARCHIVE DESTINATION "${package}/lib")
+    lockstep_write_torch_build("${CMAKE_CURRENT_BINARY_DIR}/lockstepTorchBuild.cmake")
+    install(FILES "${CMAKE_CURRENT_BINARY_DIR}/lockstepTorchBuild.cmake" DESTINATION "${package}/cmake")
+  endif()
+  # Its sources, for another LibTorch, and the headers of the folders below it; the module of the backend for Python.
   foreach(folder base sys collective torch)
     install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/${folder}" DESTINATION "${package}/src"
             FILES_MATCHING PATTERN "*.h" PATTERN "torch/*.cpp")
@@ -38,6 +44,21 @@ function(lockstep_install_cpp_package package)
           RENAME lockstep-config.cmake)
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/lockstep_libtorch.cmake"
                 "${CMAKE_CURRENT_BINARY_DIR}/lockstep-config-version.cmake" DESTINATION "${package}/cmake")
+endfunction()
+
+# lockstep_write_torch_build(<file> [<folder>]): what Lockstep::torch was compiled for, and the folder of its archives when
+# that is not the package's lib/.
+function(lockstep_write_torch_build file)
+  set(cuda OFF)
+  if(EXISTS "${LOCKSTEP_LIBTORCH_ROOT}/lib/libtorch_cuda.so")
+    set(cuda ON)
+  endif()
+  set(lines "set(LOCKSTEP_TORCH_BUILD_VERSION \"${LOCKSTEP_LIBTORCH_VERSION}\")\n")
+  string(APPEND lines "set(LOCKSTEP_TORCH_BUILD_CUDA ${cuda})\n")
+  if(ARGC GREATER 1)
+    string(APPEND lines "set(LOCKSTEP_TORCH_BUILD_FOLDER \"${ARGV1}\")\n")
+  endif()
+  file(CONFIGURE OUTPUT "${file}" CONTENT "${lines}")
 endfunction()
 
 # lockstep_link_cpp_package(<package>): the same folder for the build tree, made of links to where things are, and the link
@@ -65,6 +86,10 @@ function(lockstep_link_cpp_package package)
 find_dependency(nlohmann_json 3.11 HINTS "@nlohmann_json_DIR@")
 include("${CMAKE_CURRENT_LIST_DIR}/lockstepBuildTargets.cmake")
 ]])
+
+  if(TARGET lockstep_torch)
+    lockstep_write_torch_build("${tree}/cmake/lockstepTorchBuild.cmake" "${PROJECT_BINARY_DIR}/src/torch")
+  endif()
 
   file(CREATE_LINK "${tree}/cmake" "${package}/cmake" SYMBOLIC)
 endfunction()

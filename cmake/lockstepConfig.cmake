@@ -1,7 +1,7 @@
 # Installed as lockstep-config.cmake, which find_package(Lockstep) and find_package(lockstep) both find. Defines
 #   Lockstep::lockstep    the public C++ API without LibTorch
-#   Lockstep::torch       <lockstep/torch.h>, where LibTorch is; its sources come along and are compiled in the user's
-#                         project, so that they fit whatever LibTorch that has
+#   Lockstep::torch       <lockstep/torch.h>, where LibTorch is. It comes compiled for the LibTorch that Lockstep was built
+#                         with; for another one, or with LOCKSTEP_TORCH_FROM_SOURCES=ON, the user's project compiles it
 # find_package(Lockstep REQUIRED COMPONENTS torch) fails when LibTorch is not found. lockstep_libtorch.cmake tells where it
 # is looked for.
 
@@ -67,6 +67,42 @@ another with -DLOCKSTEP_LIBTORCH=/path/to/libtorch" PARENT_SCOPE)
   endif()
   set(${problem} "" PARENT_SCOPE)
   set(${folder} "${found}" PARENT_SCOPE)
+  set(${folder}_VERSION "${found_VERSION}" PARENT_SCOPE)
+endfunction()
+
+# Sets <variable> to the folder of archives that fit the chosen LibTorch, or to something false.
+function(lockstep_find_compiled_torch variable)
+  set(${variable} "" PARENT_SCOPE)
+  set(LOCKSTEP_TORCH_BUILD_FOLDER "${lockstep_package}/lib")
+  include("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/lockstepTorchBuild.cmake" OPTIONAL)
+  set(cuda OFF)
+  if(EXISTS "${lockstep_libtorch_root}/lib/libtorch_cuda.so")
+    set(cuda ON)
+  endif()
+  if(NOT LOCKSTEP_TORCH_FROM_SOURCES
+     AND "${LOCKSTEP_TORCH_BUILD_VERSION}" STREQUAL "${lockstep_libtorch_root_VERSION}"
+     AND "${LOCKSTEP_TORCH_BUILD_CUDA}" STREQUAL "${cuda}"
+     AND EXISTS "${LOCKSTEP_TORCH_BUILD_FOLDER}/liblockstep_torch.a")
+    set(${variable} "${LOCKSTEP_TORCH_BUILD_FOLDER}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Defines Lockstep::torch, compiled in the user's project.
+function(lockstep_compile_torch)
+  # Through a link in the build directory, for short names of objects that are the same for every installation.
+  set(link "${CMAKE_CURRENT_BINARY_DIR}/lockstep.sources")
+  file(MAKE_DIRECTORY "${link}")
+  file(CREATE_LINK "${lockstep_package}/src/torch" "${link}/torch" SYMBOLIC)
+  file(GLOB sources "${link}/torch/*.cpp")
+  add_library(lockstep_torch STATIC EXCLUDE_FROM_ALL ${sources})
+  # As one: LibTorch's headers are slow to compile.
+  set_target_properties(lockstep_torch PROPERTIES LOCKSTEP_OWN_SOURCES ON POSITION_INDEPENDENT_CODE ON
+                                                  UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  target_include_directories(lockstep_torch PRIVATE "${lockstep_package}/src")
+  target_include_directories(lockstep_torch SYSTEM PRIVATE "${lockstep_package}/src/torch/gloo_shim")
+  target_link_libraries(lockstep_torch PUBLIC Lockstep::lockstep lockstep_libtorch
+                        PRIVATE Lockstep::lockstep_collective)
+  add_library(Lockstep::torch ALIAS lockstep_torch)
 endfunction()
 
 if(NOT TARGET Lockstep::torch)
@@ -77,19 +113,18 @@ if(NOT TARGET Lockstep::torch)
       message(STATUS "Lockstep: LibTorch in ${lockstep_libtorch_root}")
     endif()
     lockstep_add_libtorch(lockstep_libtorch "${lockstep_libtorch_root}")
-    # Through a link in the build directory, for short names of objects that are the same for every installation.
-    file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/lockstep.sources")
-    file(CREATE_LINK "${lockstep_package}/src/torch" "${CMAKE_CURRENT_BINARY_DIR}/lockstep.sources/torch" SYMBOLIC)
-    file(GLOB lockstep_torch_sources "${CMAKE_CURRENT_BINARY_DIR}/lockstep.sources/torch/*.cpp")
-    add_library(lockstep_torch STATIC EXCLUDE_FROM_ALL ${lockstep_torch_sources})
-    set_target_properties(lockstep_torch PROPERTIES LOCKSTEP_OWN_SOURCES ON POSITION_INDEPENDENT_CODE ON)
-    target_include_directories(lockstep_torch PRIVATE "${lockstep_package}/src")
-    target_include_directories(lockstep_torch SYSTEM PRIVATE "${lockstep_package}/src/torch/gloo_shim")
-    target_link_libraries(lockstep_torch PUBLIC Lockstep::lockstep lockstep_libtorch)
-    if(TARGET Lockstep::lockstep_collective)
-      target_link_libraries(lockstep_torch PRIVATE Lockstep::lockstep_collective)
+    lockstep_find_compiled_torch(lockstep_torch_folder)
+    if(lockstep_torch_folder)
+      add_library(Lockstep::torch STATIC IMPORTED)
+      set_target_properties(Lockstep::torch PROPERTIES IMPORTED_LOCATION "${lockstep_torch_folder}/liblockstep_torch.a")
+      target_link_libraries(Lockstep::torch INTERFACE "${lockstep_torch_folder}/liblockstep_torch_backend.a"
+                            Lockstep::lockstep Lockstep::lockstep_collective lockstep_libtorch)
+    else()
+      if(NOT ${CMAKE_FIND_PACKAGE_NAME}_FIND_QUIETLY)
+        message(STATUS "Lockstep: Lockstep::torch is compiled for this LibTorch")
+      endif()
+      lockstep_compile_torch()
     endif()
-    add_library(Lockstep::torch ALIAS lockstep_torch)
   elseif(NOT ${CMAKE_FIND_PACKAGE_NAME}_FIND_QUIETLY AND NOT ${CMAKE_FIND_PACKAGE_NAME}_FIND_REQUIRED_torch)
     message(STATUS "Lockstep: Lockstep::torch is left out: ${lockstep_libtorch_problem}")
   endif()

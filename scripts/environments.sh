@@ -5,14 +5,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3.11}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep
+source scripts/venv_cache.sh
 
 install() {
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 
-# The pins of requirements-dev.txt, so that tests have the same tools everywhere.
+# The pins of .venv, so that tests have the same tools everywhere.
 pinned() {
-  for package in "$@"; do grep "^$package==" requirements-dev.txt; done
+  for package in "$@"; do grep -h "^$package==" requirements.txt requirements-dev.txt; done
 }
 
 # The last release of Horovod is older than this PyTorch, whose headers need C++17; nothing else has to change.
@@ -61,15 +62,19 @@ command_line() {
 
 for name in "$@"; do
   venv=.venv-$name
-  stamp=$venv/made-$({ echo "$PWD"; declare -f "$name"; cat requirements-dev.txt; } | sha256sum | cut -c1-16)
+  stamp=$venv/made-$({ echo "$PWD"; declare -f "$name"; cat requirements*.txt; } | sha256sum | cut -c1-16)
   if [ -e "$stamp" ]; then
     command_line
     continue
   fi
   echo "[environments] making $venv"
-  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-  "$name"
-  echo "$PWD/python" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/lockstep-development.pth"
+  key=$name-$(key_of "$(declare -f "$name" pinned install)")
+  if [ -e "$venv" ] || ! take_venv "$venv" "$key"; then
+    [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+    "$name"
+    keep_venv "$venv" "$key"
+  fi
+  link_tree "$venv"
   command_line
   rm -f "$venv"/made-*
   touch "$stamp"

@@ -1,7 +1,7 @@
 """Every style and type check of the tree: ruff, mypy, clang-format, clang-tidy. `--fix` formats instead.
 
-clang-tidy looks at src/ and cli/ as the development build compiled them, so build first. What it has passed is
-remembered by content in ~/.cache/lockstep-lint, and only what changed is looked at again.
+clang-tidy looks at src/ and cli/, each source for itself, as build/lint is configured to compile it. What it has passed
+is remembered by content in ~/.cache/lockstep-lint, and only what changed is looked at again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build"
+BUILD = ROOT / "build" / "lint"
 BIN = ROOT / ".venv" / "bin"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lockstep-lint"
 CACHE_DAYS = 30
@@ -88,24 +88,17 @@ def tidy(jobs: int) -> bool:
         if time.time() - entry.stat().st_mtime > CACHE_DAYS * 24 * 3600:
             entry.unlink()
 
-    headers = headers_of_objects()
+    configured = subprocess.run(["cmake", "--preset", "lint"], cwd=ROOT, capture_output=True, text=True)
+    if configured.returncode != 0:
+        print(configured.stdout + configured.stderr, file=sys.stderr)
+        return False
     setup = (ROOT / ".clang-tidy").read_text() + subprocess.check_output(["clang-tidy", "--version"], text=True)
-    # clang reads no precompiled header of GCC's.
-    units = json.loads((BUILD / "compile_commands.json").read_text())
-    for unit in units:
-        unit["command"] = re.sub(r" -Winvalid-pch| -include \S+cmake_pch\.hxx", "", unit["command"])
-    (BUILD / "tidy").mkdir(exist_ok=True)
-    (BUILD / "tidy" / "compile_commands.json").write_text(json.dumps(units))
     pending = []
-    for unit in units:
+    for unit in json.loads((BUILD / "compile_commands.json").read_text()):
         source = Path(unit["file"])
         if source.relative_to(ROOT).parts[0] not in TIDY_FOLDERS:
             continue
-        output = unit["command"].split(" -o ")[1].split(" ")[0]
-        if output not in headers:
-            print(f"[lint] {source} is not compiled; run `make build` first", file=sys.stderr)
-            return False
-        passed = CACHE / key_of(setup, unit, headers[output])
+        passed = CACHE / key_of(setup, unit, included_by(source))
         if passed.exists():
             passed.touch()
         else:
@@ -115,21 +108,22 @@ def tidy(jobs: int) -> bool:
         return all(list(pool.map(lambda item: tidy_one(*item), pending)))
 
 
-def headers_of_objects() -> dict[str, list[Path]]:
-    """What each object was compiled from, as ninja recorded it; only files of this tree."""
-    result: dict[str, list[Path]] = {}
-    current: list[Path] = []
-    for line in subprocess.check_output(["ninja", "-C", BUILD, "-t", "deps"], text=True).splitlines():
-        if line.startswith("    "):
-            path = Path(os.path.normpath(BUILD / line.strip()))
-            if path.is_relative_to(ROOT):
-                current.append(path)
-        elif ": #deps" in line:
-            current = result.setdefault(line.split(":")[0], [])
-    return result
+def included_by(source: Path) -> set[Path]:
+    """The source and all headers of this tree that it includes, directly or not."""
+    found: set[Path] = set()
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for name in re.findall(r'^#include ["<]([^">]+)[">]', path.read_text(), re.MULTILINE):
+            places = (path.parent, ROOT / "src", ROOT / "include", BUILD / "cli")
+            waiting.extend(place / name for place in places if (place / name).is_file())
+    return found
 
 
-def key_of(setup: str, unit: dict[str, str], files: list[Path]) -> str:
+def key_of(setup: str, unit: dict[str, str], files: set[Path]) -> str:
     digest = hashlib.sha256(setup.encode())
     digest.update(unit["command"].replace(str(ROOT), ".").encode())
     for path in sorted(files):
@@ -138,7 +132,7 @@ def key_of(setup: str, unit: dict[str, str], files: list[Path]) -> str:
 
 
 def tidy_one(source: Path, passed: Path) -> bool:
-    command = ["clang-tidy", "-p", str(BUILD / "tidy"), "--quiet", str(source)]
+    command = ["clang-tidy", "-p", str(BUILD), "--quiet", str(source)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode == 0:
         passed.touch()

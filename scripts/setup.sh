@@ -1,20 +1,41 @@
 #!/usr/bin/env bash
-# Makes this clone ready to build: Debian packages (only those that are missing) and .venv.
-# A second run does nothing unless requirements-dev.txt or this file has changed.
+# Makes this clone ready: Debian packages (only those that are missing) and .venv.
+#   scripts/setup.sh run    what building and running need
+#   scripts/setup.sh        what tests and checks need too
+# A second run does nothing unless the requirements or this file have changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(
   build-essential cmake ninja-build ccache
-  libasio-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format clang-tidy python3-dev python3-venv
+  libasio-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
+  python3-dev python3-venv
 )
+requirements=requirements.txt
+stage=${1:-dev}
+if [ "$stage" = dev ]; then
+  packages+=(clang-format clang-tidy)
+  requirements=requirements-dev.txt
+fi
 python=${PYTHON:-python3.11}
+source scripts/venv_cache.sh
 
 # .venv belongs to this place: it names absolute paths.
-stamp=.venv/setup-$( (echo "$PWD" && cat requirements-dev.txt scripts/setup.sh) | sha256sum | cut -c1-16)
+stamp=.venv/setup-$stage-$({ echo "$PWD" && cat requirements*.txt scripts/setup.sh scripts/venv_cache.sh; } | sha256sum | cut -c1-16)
 [ -e "$stamp" ] && exit 0
+
+# quietly COMMAND...: shows what it printed only when it failed.
+quietly() {
+  local log
+  log=$(mktemp)
+  if ! "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    rm -f "$log"
+    echo "[setup] failed: $*" >&2
+    exit 1
+  fi
+  rm -f "$log"
+}
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
@@ -27,8 +48,8 @@ if command -v dpkg-query >/dev/null; then
   done
   if [ ${#missing[@]} -gt 0 ]; then
     echo "[setup] installing: ${missing[*]}"
-    as_root apt-get update -q
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+    quietly as_root apt-get update -q
+    quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
   fi
 else
   echo "[setup] no dpkg here; these packages, or what your system calls them, must be installed: ${packages[*]}"
@@ -39,13 +60,24 @@ if ! command -v "$python" >/dev/null; then
   exit 1
 fi
 
-[ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+key=${stage}-$(key_of "$(cat scripts/setup.sh)")
+if [ ! -e .venv ] && take_venv .venv "$key"; then
+  echo "[setup] .venv: from $venv_cache"
+else
+  echo "[setup] .venv: $(grep -E -o '^[a-z-]+' "$requirements" | tr '\n' ' ')"
+  [ -x .venv/bin/python ] || "$python" -m venv .venv
+  quietly .venv/bin/python -m pip install --no-compile --disable-pip-version-check -r "$requirements"
+  # Compiling every module of torch takes longer than installing it. To run, those that are imported are enough; tests
+  # import most of them, in many processes.
+  if [ "$stage" = run ]; then
+    env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c 'import sklearn.datasets, torch.distributed, torch.utils.data'
+  else
+    .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null || true # some packages carry templates that are no Python
+  fi
+  keep_venv .venv "$key"
+fi
+link_tree .venv # the development build places its files into python/lockstep
 
-# The development build places its files into python/lockstep; .venv imports the package from there.
-site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
-echo "$PWD/python" >"$site/lockstep-development.pth"
-
-rm -f .venv/setup-*
+rm -f .venv/setup-"$stage"-*
 touch "$stamp"
 echo "[setup] done"

@@ -15,11 +15,13 @@ fail() {
 
 # As deep as build/, with its compiler, flags and pybind11: the compiler cache then serves this build from that one.
 pybind11=$(.venv/bin/python -m pybind11 --cmakedir)
+libtorch=$(.venv/bin/python -c 'import torch; print(torch.__path__[0])')
 export CXX=${CXX:-c++}
 rm -rf build-wheel
 "$python" -m venv "$work/venv"
 "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-  -C build-dir=build-wheel -C cmake.define.LOCKSTEP_WERROR=ON -C cmake.define.pybind11_DIR="$pybind11" .
+  -C build-dir=build-wheel -C cmake.define.LOCKSTEP_WERROR=ON -C cmake.define.pybind11_DIR="$pybind11" \
+  -C cmake.define.LOCKSTEP_LIBTORCH="$libtorch" .
 
 cd "$work"
 mkdir home
@@ -61,7 +63,6 @@ cmake --build consumer >consumer.log || fail "a C++ program does not build: $(ca
 
 # A new project is as deep as the environment, so that the compiler sees the same relative paths in every run and its cache
 # serves them. The environment has no torch: the checkout's is given as an unpacked LibTorch archive would be.
-libtorch=$("$source/.venv/bin/python" -c 'import torch; print(torch.__path__[0])')
 mkdir libtorch
 for part in include lib share; do ln -s "$libtorch/$part" "libtorch/$part"; done
 export CCACHE_BASEDIR=$work CCACHE_DIR=${CCACHE_DIR:-$cache}
@@ -75,13 +76,20 @@ if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache;
   cmake -S . -B build -DCMAKE_PREFIX_PATH="$work/libtorch" >configure.log 2>&1 ||
     fail "a new project cannot be configured: $(cat configure.log)"
   cmake --build build -j 2 >build.log 2>&1 || fail "a new project does not build: $(cat build.log)"
+  [ ! -e build/liblockstep_torch.a ] || fail "a new project compiles what the wheel holds compiled: $(cat build.log)"
   ./build/first >first.out || fail "a new project does not train"
   grep -q -E "^epoch 9: loss [0-9.]+, accuracy 9[5-9]" first.out || fail "a new project printed: $(cat first.out)"
+  cmake -S . -B sources -DCMAKE_PREFIX_PATH="$work/libtorch" -DLOCKSTEP_TORCH_FROM_SOURCES=ON >configure.log 2>&1 ||
+    fail "a new project cannot be configured for another LibTorch: $(cat configure.log)"
+  cmake --build sources -j 2 >build.log 2>&1 || fail "Lockstep::torch cannot be compiled: $(cat build.log)"
+  [ -e sources/liblockstep_torch.a ] || fail "LOCKSTEP_TORCH_FROM_SOURCES compiled nothing: $(cat build.log)"
+  ./sources/first >first.out || fail "a new project does not train with what it compiled"
   ln -s "$libtorch" "$(dirname "$package")/torch" # as if it were installed beside Lockstep
   cmake -S . -B beside >configure.log 2>&1 || fail "torch beside Lockstep is not found: $(cat configure.log)"
 )
 
-# Lockstep was installed without torch, so without its backend: that can be made afterwards.
+# Where torch came after Lockstep there is no backend for it yet: that can be made afterwards.
+rm "$package"/torch/_c10d_*.so
 site=$("$source/.venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
 cat >backend.py <<'END'
 import lockstep.torch.backend as backend

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# scripts/build.sh [PRESET] [TARGET...]: configures when needed and builds, with one line of progress.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=${1:-dev}
+shift || true
+tree=build
+if [ "$preset" != dev ]; then tree=build/$preset; fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+if [ ! -e "$tree/build.ninja" ] || [ CMakePresets.json -nt "$tree/build.ninja" ]; then
+  if ! cmake --preset "$preset" >"$log" 2>&1; then
+    cat "$log" >&2
+    exit 1
+  fi
+fi
+
+jobs=(--parallel "${jobs:-$(nproc)}")
+if [ $# -gt 0 ]; then jobs+=(--target "$@"); fi
+if [ -t 1 ]; then # ninja redraws its line there
+  NINJA_STATUS="[build] %f of %t, %e s: " cmake --build --preset "$preset" "${jobs[@]}"
+  exit
+fi
+echo "[build] compiling for $preset ..."
+started=$SECONDS
+if ! cmake --build --preset "$preset" "${jobs[@]}" >"$log" 2>&1; then
+  grep -v -E '^\[[0-9]+/[0-9]+\] (Building|Linking)' "$log" >&2
+  exit 1
+fi
+echo "[build] done in $((SECONDS - started)) s"
