@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <ctime>
 
 #include "base/clock.h"
+#include "base/ids.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "metrics/metric_texts.h"
@@ -108,12 +108,7 @@ std::string metrics_text(const Value& metrics) {
 
 std::string time_text(double unix_seconds) {
   if (unix_seconds <= 0 || unix_seconds > 1e11) return "-";
-  const auto seconds = static_cast<std::time_t>(unix_seconds);
-  std::tm parts{};
-  localtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
-  return text;
+  return time_string(WallTime(std::chrono::seconds(static_cast<std::int64_t>(unix_seconds))));
 }
 
 }  // namespace lockstep::cli

@@ -1,9 +1,8 @@
 #include "terminal.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include "sys/terminal.h"
 
 namespace lockstep::cli {
 namespace {
@@ -28,20 +27,11 @@ const char* code_of(Colour colour) {
   return "0";
 }
 
-std::string_view environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
 }  // namespace
 
 Terminal Terminal::of_stdout() {
-  Terminal terminal;
-  if (::isatty(STDOUT_FILENO) == 0) return terminal;
-  terminal.colours = environment("NO_COLOR").empty() && environment("TERM") != "dumb";
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) terminal.width = size.ws_col;
-  return terminal;
+  const sys::Terminal terminal = sys::terminal_of(STDOUT_FILENO);
+  return {terminal.colours, terminal.width};
 }
 
 std::string Terminal::paint(Colour colour, std::string_view text) const {

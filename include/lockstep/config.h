@@ -41,7 +41,8 @@ struct RunConfig {
   FailureConfig failure{};
   CheckpointConfig checkpoint{};
   std::vector<Callback*> callbacks{};                           ///< borrowed for the length of fit()
-  int verbose = 1;                                              ///< 0: silent
+  int verbose = 1;                                              ///< 0: silent; 1, 2, 3: progress and output
+  std::string log_to_console = "rank0";                         ///< whose output is shown: "rank0", "all" or "none"
   std::optional<std::chrono::duration<double>> hang_timeout{};  ///< no progress for so long is a hang
   std::chrono::duration<double> heartbeat_timeout{10.0};        ///< no heartbeat for so long is a hang
 };

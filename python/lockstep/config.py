@@ -192,7 +192,7 @@ class RunConfig:
     failure_config: FailureConfig | None = None
     checkpoint_config: CheckpointConfig | None = None
     verbose: int = 1
-    """0: silent."""
+    """0: silent. 1: start and end, progress, warnings and what workers print. 2, 3, as in scripts for Ray: as 1."""
     hang_timeout: float | timedelta | None = None
     """A rank without progress for so long (seconds) hangs: the attempt fails. None: never."""
     heartbeat_timeout: float | timedelta = 10.0
@@ -204,6 +204,8 @@ class RunConfig:
     progress_reporter: Any = None
     log_to_file: Any = False
     """Accepted for scripts written for Ray: what workers print is always in the run directory."""
+    log_to_console: str = "rank0"
+    """Whose output is shown: ``"rank0"``, ``"all"`` or ``"none"``. The files hold that of every rank."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -238,6 +240,8 @@ class RunConfig:
         _check_type(where, "failure_config", self.failure_config, FailureConfig)
         _check_type(where, "checkpoint_config", self.checkpoint_config, CheckpointConfig)
         _check_int(where, "verbose", self.verbose, 0)
+        if not isinstance(self.log_to_console, str) or self.log_to_console not in ("rank0", "all", "none"):
+            _refuse(where, "log_to_console", self.log_to_console, "it must be 'rank0', 'all' or 'none'")
         if self.hang_timeout is not None:
             seconds(self.hang_timeout, f"[{where}] hang_timeout")
         seconds(self.heartbeat_timeout, f"[{where}] heartbeat_timeout")
@@ -253,6 +257,7 @@ class RunConfig:
             "name": self.name or "",
             "storage_path": local_path(path, "[RunConfig] storage_path"),
             "verbose": self.verbose,
+            "log_to_console": self.log_to_console,
             "hang_timeout": None if self.hang_timeout is None else seconds(self.hang_timeout, "hang_timeout"),
             "heartbeat_timeout": seconds(self.heartbeat_timeout, "heartbeat_timeout"),
             "max_failures": (self.failure_config or FailureConfig()).max_failures,
@@ -271,6 +276,7 @@ class RunConfig:
                 keep_all_ranks=settings.get("keep_all_ranks", False),
             ),
             verbose=settings.get("verbose", 1),
+            log_to_console=settings.get("log_to_console", "rank0"),
             hang_timeout=settings.get("hang_timeout"),
             heartbeat_timeout=settings.get("heartbeat_timeout", 10.0),
         )

@@ -104,6 +104,7 @@ RunConfig run_config_of(const py::dict& dict) {
   run.name = optional_of<std::string>(dict, "name").value_or("");
   run.storage_path = optional_of<std::string>(dict, "storage_path").value_or("");
   run.verbose = py::cast<int>(dict["verbose"]);
+  run.log_to_console = py::cast<std::string>(dict["log_to_console"]);
   run.failure.max_failures = py::cast<int>(dict["max_failures"]);
   if (const auto hang = optional_of<double>(dict, "hang_timeout"))
     run.hang_timeout = std::chrono::duration<double>(*hang);

@@ -6,6 +6,18 @@
 #include "base/text.h"
 
 namespace lockstep {
+namespace {
+
+std::string local_time(WallTime time, const char* format) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, format, &parts);
+  return text;
+}
+
+}  // namespace
 
 std::string random_hex(int digits) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -15,14 +27,9 @@ std::string random_hex(int digits) {
   return text;
 }
 
-std::string date_string(WallTime time) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
-  std::tm parts{};
-  localtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d_%H-%M-%S", &parts);
-  return text;
-}
+std::string date_string(WallTime time) { return local_time(time, "%Y-%m-%d_%H-%M-%S"); }
+
+std::string time_string(WallTime time) { return local_time(time, "%Y-%m-%d %H:%M:%S"); }
 
 void check_run_name(std::string_view name) {
   const auto refuse = [&](const char* why) {

@@ -1,54 +1,31 @@
 #include "driver/console.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "base/text.h"
+#include "metrics/metric_texts.h"
+#include "sys/terminal.h"
 
 namespace lockstep::driver {
 namespace {
 
 constexpr Seconds kRedraw{0.1};
 constexpr Seconds kPlainLine{1.0};
+/// Beside a bar that moves the progress line has no row of its own: it becomes a line now and then.
+constexpr Seconds kLineAboveBar{10.0};
+/// An unfinished line keeps the row for so long after it was written to.
+constexpr Seconds kKeepsRow{1.0};
 constexpr Seconds kRateOver{0.5};
 constexpr Seconds kFirstRateOver{0.02};
 /// A rank that prints without ever ending its line is shown in pieces of this size.
 constexpr std::size_t kLongestLine = 64 << 10;
-constexpr std::size_t kMetricsShown = 6;
+constexpr std::size_t kMetricsShown = 12;
+constexpr std::size_t kPidsShown = 16;
+constexpr std::string_view kErase = "\r\x1b[2K";
 
-std::string short_number(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", number);
-  return text;
-}
-
-void append_metric(std::string& out, const std::string& key, const Value& value) {
-  if (value.is_number_float())
-    out += "  " + key + "=" + short_number(value.get<double>());
-  else if (value.is_number() || value.is_boolean())
-    out += "  " + key + "=" + value.dump();
-  else if (value.is_string() && value.get_ref<const std::string&>().size() <= 24)
-    out += "  " + key + "=" + value.get<std::string>();
-}
-
-}  // namespace
-
-Console::Console(int verbose, bool terminal, int width) : verbose_(verbose), terminal_(terminal), width_(width) {}
-
-Console Console::for_stderr(int verbose) {
-  const bool terminal = isatty(STDERR_FILENO) != 0 && std::getenv("LOCKSTEP_PLAIN_OUTPUT") == nullptr;
-  winsize size{};
-  const int width = terminal && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-  Console console(verbose, terminal, width);
-  const char* no_color = std::getenv("NO_COLOR");
-  console.colour_ = terminal && (no_color == nullptr || *no_color == '\0');
-  return console;
-}
-
-void Console::emit(int fd, std::string_view text) {
+void emit(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
     if (written <= 0) return;  // nobody reads: a run does not end for that
@@ -56,57 +33,145 @@ void Console::emit(int fd, std::string_view text) {
   }
 }
 
+/// Messages quote what workers and users wrote.
+std::string printable_lines(std::string_view text) {
+  std::string out;
+  for (std::size_t end; (end = text.find_first_of("\n\t")) != std::string_view::npos; text.remove_prefix(end + 1))
+    out += printable(text.substr(0, end)) + text[end];
+  return out + printable(text);
+}
+
+}  // namespace
+
+Screen Screen::of_process() {
+  Screen screen;
+  const auto out = sys::terminal_of(screen.out), err = sys::terminal_of(screen.err);
+  screen.shared = sys::same_file(screen.out, screen.err);
+  screen.width = err.width > 0 ? err.width : out.width > 0 ? out.width : screen.width;
+  if (std::getenv("LOCKSTEP_PLAIN_OUTPUT") != nullptr) return screen;
+  screen.out_redraws = out.obeys;
+  screen.err_redraws = err.obeys;
+  screen.out_colours = out.colours;
+  screen.err_colours = err.colours;
+  return screen;
+}
+
+std::string counted_workers(int count) { return std::to_string(count) + (count == 1 ? " worker" : " workers"); }
+
+std::string running_text(const std::vector<int>& pids) {
+  std::string text = counted_workers(static_cast<int>(pids.size())) + " running (pid" + (pids.size() == 1 ? " " : "s ");
+  for (std::size_t i = 0; i < std::min(pids.size(), kPidsShown); ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(pids[i]);
+  return text + (pids.size() > kPidsShown ? ", ...)" : ")");
+}
+
+// ---------------------------------------------------------------- the last row
+
 void Console::clear_progress() {
-  if (std::exchange(progress_drawn_, false)) emit(STDERR_FILENO, "\r\x1b[2K");
+  if (std::exchange(progress_drawn_, false)) emit(screen_.err, kErase);
+}
+
+/// Makes room in standard output. What is wider than the terminal cannot be erased, nor can what stands in a file.
+void Console::hide_open_line() {
+  if (open_ < 0) return;
+  const std::size_t columns = line_of(std::exchange(open_, -1)).columns();
+  emit(screen_.out, screen_.out_redraws && columns < static_cast<std::size_t>(screen_.width) ? kErase : "\n");
+}
+
+/// Draws what belongs into the last row of a terminal after something was written: the line of `rank`, which stood
+/// there, or (-1) the progress line.
+void Console::restore_row(int rank) {
+  if (rank >= 0 && screen_.out_redraws) {
+    emit(screen_.out, line_of(rank).redraw());
+    open_ = rank;
+  } else if (screen_.err_redraws && !progress_.empty() && !progress_drawn_ && !(screen_.shared && open_ >= 0)) {
+    draw_progress(false);
+  }
 }
 
 void Console::draw_progress(bool last) {
-  if (!terminal_) return emit(STDERR_FILENO, progress_ + "\n");
-  std::string text = progress_.substr(0, static_cast<std::size_t>(std::max(width_ - 1, 10)));
-  if (colour_) text = "\x1b[36m" + text + "\x1b[0m";
-  emit(STDERR_FILENO, "\r\x1b[2K" + text + (last ? "\n" : ""));
+  if (screen_.shared) hide_open_line();
+  if (!screen_.err_redraws) return emit(screen_.err, progress_ + "\n");
+  std::string text = first_characters(progress_, static_cast<std::size_t>(std::max(screen_.width - 1, 10)));
+  if (screen_.err_colours) text = "\x1b[36m" + text + "\x1b[0m";
+  emit(screen_.err, std::string(kErase) + text + (last ? "\n" : ""));
   progress_drawn_ = !last;
 }
 
-void Console::line(std::string_view text) {
-  if (verbose_ == 0) return;
-  clear_progress();
-  emit(STDERR_FILENO, std::string(text) + "\n");
-  if (terminal_ && !progress_.empty()) draw_progress(false);
-}
+// ---------------------------------------------------------------- lines
+
+void Console::line(std::string_view text) { emit_line(printable_lines(text)); }
 
 void Console::warning(std::string_view text) {
-  line(colour_ ? "\x1b[33mwarning:\x1b[0m " + std::string(text) : "warning: " + std::string(text));
+  emit_line((screen_.err_colours ? "\x1b[33mwarning:\x1b[0m " : "warning: ") + printable_lines(text));
 }
 
-void Console::output(int rank, std::string_view text) {
+void Console::emit_line(const std::string& text) {
   if (verbose_ == 0) return;
-  std::string& rest = unfinished_[rank];
-  rest += text;
-  const std::string prefix =
-      colour_ ? "\x1b[2m[rank " + std::to_string(rank) + "]\x1b[0m " : "[rank " + std::to_string(rank) + "] ";
-  std::string shown;
-  std::size_t begin = 0;
-  for (std::size_t end; (end = rest.find('\n', begin)) != std::string::npos; begin = end + 1)
-    shown += prefix + rest.substr(begin, end - begin + 1);
-  rest.erase(0, begin);
-  if (rest.size() > kLongestLine) shown += prefix + std::exchange(rest, {}) + "\n";
-  if (shown.empty()) return;
   clear_progress();
-  emit(STDOUT_FILENO, shown);
-  if (terminal_ && !progress_.empty()) draw_progress(false);
+  const int open = screen_.shared ? open_ : -1;
+  if (screen_.shared) hide_open_line();
+  emit(screen_.err, text + "\n");
+  restore_row(open);
 }
+
+WorkerLine& Console::line_of(int rank) {
+  const auto found = lines_.find(rank);
+  if (found != lines_.end()) return found->second;
+  const std::string name = "[rank " + std::to_string(rank) + "]";
+  return lines_.try_emplace(rank, screen_.out_colours ? "\x1b[2m" + name + "\x1b[0m " : name + " ").first->second;
+}
+
+/// Whether the holder's unfinished line keeps the last row.
+bool Console::is_row_kept(Instant now) const {
+  if (holder_ < 0 || now - held_since_ >= kKeepsRow) return false;
+  const WorkerLine& line = lines_.at(holder_);
+  return line.begun() && !line.blank();
+}
+
+void Console::output(int rank, std::string_view text, Instant now) {
+  if (verbose_ == 0 || shows_ == "none" || (shows_ == "rank0" && rank != 0)) return;
+  const bool waits = holder_ != rank && is_row_kept(now);
+  show(rank, text, waits);
+  if (line_of(rank).size() > kLongestLine) show(rank, "\n", waits);
+  if (waits) return;
+  holder_ = rank;
+  held_since_ = now;
+}
+
+/// `waits`: an unfinished line is kept, but not shown.
+void Console::show(int rank, std::string_view text, bool waits) {
+  WorkerLine& line = line_of(rank);
+  std::string shown = open_ == rank ? "" : line.redraw();
+  const auto [whole, unfinished] = line.add(text);
+  if (whole.empty() && (waits || unfinished.empty())) return;
+  shown += whole;
+  if (!waits) shown += unfinished;
+  const int before = open_ == rank ? -1 : open_;
+  if (screen_.shared) clear_progress();
+  if (open_ != rank) hide_open_line();
+  emit(screen_.out, shown);
+  open_ = line.begun() && !waits ? rank : -1;
+  if (open_ < 0) restore_row(before);
+}
+
+void Console::end_lines() {
+  for (auto& [rank, line] : lines_) {
+    if (line.begun() && !line.blank()) show(rank, "\n", true);
+    if (open_ == rank) hide_open_line();
+  }
+  lines_.clear();
+  holder_ = -1;
+}
+
+// ---------------------------------------------------------------- progress
 
 std::string Console::progress_text(long iteration, const Value& metrics, double rate, Seconds elapsed) {
-  std::string text = "#" + std::to_string(iteration);
-  std::size_t shown = 0;
-  for (const auto& [key, value] : metrics.items()) {
-    if (shown == kMetricsShown) break;
-    const std::size_t before = text.size();
-    append_metric(text, key, value);
-    shown += text.size() > before;
-  }
-  return text + "  " + short_number(rate) + "/s  " + human_duration(elapsed.count());
+  // What is always there comes first: the right edge of a terminal cuts off metrics only.
+  std::string text = "#" + std::to_string(iteration) + "  " + metrics::short_number(rate) + " reports/s  " +
+                     human_duration(elapsed.count());
+  for (const auto& metric : metrics::metric_texts(metrics, metrics::Keys::all, kMetricsShown)) text += "  " + metric;
+  return text;
 }
 
 void Console::update_rate(long iteration, Instant now, Seconds elapsed) {
@@ -130,25 +195,21 @@ void Console::update_rate(long iteration, Instant now, Seconds elapsed) {
 void Console::progress(long iteration, const Value& metrics, Instant now, Seconds elapsed) {
   if (verbose_ == 0) return;
   update_rate(iteration, now, elapsed);
-  progress_new_ = true;
-  if (now - last_drawn_ < (terminal_ ? kRedraw : kPlainLine)) {
-    // The text is made only when it is shown; finish() needs the newest.
-    progress_ = progress_text(iteration, metrics, rate_, elapsed);
-    return;
-  }
-  last_drawn_ = now;
   progress_ = progress_text(iteration, metrics, rate_, elapsed);
+  progress_new_ = true;
+  const bool beside_bar = screen_.err_redraws && screen_.shared && is_row_kept(now);
+  if (now - last_drawn_ < (!screen_.err_redraws ? kPlainLine : beside_bar ? kLineAboveBar : kRedraw)) return;
+  last_drawn_ = now;
   progress_new_ = false;
-  draw_progress(false);
+  if (beside_bar)
+    emit_line(progress_);
+  else
+    draw_progress(false);
 }
 
 void Console::finish() {
-  for (auto& [rank, rest] : unfinished_)
-    if (!rest.empty()) output(rank, "\n");
-  if (terminal_ && progress_drawn_)
-    draw_progress(true);
-  else if (progress_new_ && verbose_ > 0)
-    draw_progress(true);
+  end_lines();
+  if (progress_drawn_ || (progress_new_ && verbose_ > 0)) draw_progress(true);
   progress_.clear();
   progress_new_ = progress_drawn_ = false;
 }

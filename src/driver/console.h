@@ -1,53 +1,84 @@
 #pragma once
 
 #include <lockstep/value.h>
+#include <unistd.h>
 
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
+#include "driver/worker_line.h"
 
 namespace lockstep::driver {
 
+/// Where a Console writes.
+struct Screen {
+  int out = STDOUT_FILENO, err = STDERR_FILENO;
+  bool out_redraws = false, err_redraws = false;  ///< a terminal whose last row can be drawn again
+  bool out_colours = false, err_colours = false;
+  bool shared = false;  ///< both are the same terminal or file
+  int width = 80;       ///< columns
+
+  /// The process's own output. Colours as the command line has them; LOCKSTEP_PLAIN_OUTPUT: neither they nor redrawing.
+  static Screen of_process();
+};
+
+/// "4 workers", "1 worker".
+std::string counted_workers(int count);
+/// "4 workers running (pids 10, 11, 12, 13)"; of very many only the first.
+std::string running_text(const std::vector<int>& pids);
+
 /// What a run shows while it goes on: lines and one progress line on standard error, redrawn in place on a terminal and
-/// written now and then elsewhere; what workers print goes to standard output with the rank in front. Silent with
-/// verbose = 0. Used by the driver's thread alone.
+/// written now and then elsewhere; what workers print goes to standard output with the rank in front, at once. Silent
+/// with verbose = 0. Used by the driver's thread alone.
+///
+/// The last row is unfinished: it holds the progress line, or the unfinished line of a rank (a bar, say), which keeps
+/// it while it moves. Unfinished lines of other ranks wait meanwhile; whole lines go above it.
 class Console {
  public:
-  /// `terminal`: standard error is one. `width`: its columns.
-  Console(int verbose, bool terminal, int width);
-  /// For the process's own standard error; colours only there and without NO_COLOR.
-  static Console for_stderr(int verbose);
+  /// `shows`: whose output is shown, "rank0", "all" or "none".
+  Console(int verbose, std::string shows, Screen screen)
+      : verbose_(verbose), shows_(std::move(shows)), screen_(screen) {}
 
   /// A whole line, e.g. a worker's change of state.
   void line(std::string_view text);
   /// A line that asks for attention.
   void warning(std::string_view text);
-  /// What a rank printed; whole lines are shown, the rest waits for its end.
-  void output(int rank, std::string_view text);
+  /// What a rank printed.
+  void output(int rank, std::string_view text, Instant now);
   /// The run stands at `iteration` with these metrics, `elapsed` after its start.
   void progress(long iteration, const Value& metrics, Instant now, Seconds elapsed);
-  /// Shows what progress() held back, and unfinished lines.
+  /// Ranks end without having ended their lines.
+  void end_lines();
+  /// Shows what progress() held back, and ends unfinished lines.
   void finish();
 
-  /// "#12  epoch=3  loss=0.25  4.0/s  3.2s", as the progress line has it.
+  /// "#12  4 reports/s  3.2s  epoch=3  val/loss=0.25", as the progress line has it.
   static std::string progress_text(long iteration, const Value& metrics, double rate, Seconds elapsed);
 
  private:
+  WorkerLine& line_of(int rank);
+  bool is_row_kept(Instant now) const;
+  void show(int rank, std::string_view text, bool waits);
+  void emit_line(const std::string& text);
   void update_rate(long iteration, Instant now, Seconds elapsed);
   void clear_progress();
+  void hide_open_line();
+  void restore_row(int rank);
   void draw_progress(bool last);
-  void emit(int fd, std::string_view text);
 
   int verbose_;
-  bool terminal_;
-  bool colour_ = false;
-  int width_;
+  std::string shows_;
+  Screen screen_;
   std::string progress_;
   bool progress_new_ = false, progress_drawn_ = false;
   Instant last_drawn_{};
-  std::map<int, std::string> unfinished_;
+  std::map<int, WorkerLine> lines_;  ///< by rank
+  int open_ = -1;                    ///< the rank whose unfinished line stands in the last row of standard output
+  int holder_ = -1;                  ///< the rank that wrote an unfinished line last, at held_since_
+  Instant held_since_{};
   Instant rate_since_{};
   long rate_iteration_ = 0, last_iteration_ = 0;
   double rate_ = 0;

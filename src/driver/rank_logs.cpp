@@ -1,10 +1,13 @@
 #include "driver/rank_logs.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <lockstep/error.h>
+
+#include "base/ids.h"
 
 namespace lockstep::driver {
 namespace {
@@ -12,6 +15,14 @@ namespace {
 constexpr std::size_t kLines = 20;
 constexpr std::size_t kLongestKept = 2000;
 constexpr std::size_t kLongestCrash = 64 << 10;
+
+/// Whether the last line of a file that was there before has no end: its driver was killed.
+bool ends_within_a_line(const std::filesystem::path& path) {
+  const sys::Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  char last = '\n';
+  const off_t size = file ? ::lseek(file.get(), 0, SEEK_END) : 0;
+  return size > 0 && ::pread(file.get(), &last, 1, size - 1) == 1 && last != '\n';
+}
 
 }  // namespace
 
@@ -23,28 +34,36 @@ RankLogs::RankLogs(const std::filesystem::path& directory, int ranks) {
       continue;
     }
     log.path = directory / ("rank_" + std::to_string(rank) + ".log");
+    log.within_line = ends_within_a_line(log.path);
     log.file = sys::Descriptor(::open(log.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     if (!log.file) throw StorageError("[logs] cannot open " + log.path.string() + ": " + strerror(errno));
     logs_.push_back(std::move(log));
   }
 }
 
-void RankLogs::begin_attempt() {
+void RankLogs::begin_attempt(int attempt, WallTime time) {
+  const std::string mark = "==== attempt " + std::to_string(attempt) + ", " + time_string(time) + " ====\n";
   for (Log& log : logs_) {
+    if (log.file) write(log, log.within_line ? "\n" + mark : mark);
     log.lines.clear();
     log.rest.clear();
     log.crash.clear();
   }
 }
 
-void RankLogs::append(int rank, std::string_view text) {
-  Log& log = logs_.at(static_cast<std::size_t>(rank));
-  for (std::string_view left = log.file ? text : ""; !left.empty();) {
-    const ssize_t written = ::write(log.file.get(), left.data(), left.size());
+void RankLogs::write(Log& log, std::string_view text) {
+  if (!text.empty()) log.within_line = !text.ends_with('\n');
+  while (!text.empty()) {
+    const ssize_t written = ::write(log.file.get(), text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw StorageError("[logs] cannot write " + log.path.string() + ": " + strerror(errno));
-    left.remove_prefix(static_cast<std::size_t>(written));
+    text.remove_prefix(static_cast<std::size_t>(written));
   }
+}
+
+void RankLogs::append(int rank, std::string_view text) {
+  Log& log = logs_.at(static_cast<std::size_t>(rank));
+  if (log.file) write(log, text);
   for (std::size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
     add_line(log, (log.rest + std::string(text.substr(0, end))).substr(0, kLongestKept));
     log.rest.clear();

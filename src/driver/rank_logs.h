@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "sys/descriptor.h"
 
 namespace lockstep::driver {
@@ -17,8 +18,8 @@ class RankLogs {
   /// Opens (appends to) the files of all ranks below `directory`, which exists; an empty one: no files.
   RankLogs(const std::filesystem::path& directory, int ranks);
 
-  /// Last lines are those of the attempt; the files go on.
-  void begin_attempt();
+  /// Marks the attempt and its time in the files, by a line of its own. Last lines are those of the attempt.
+  void begin_attempt(int attempt, WallTime time);
   void append(int rank, std::string_view text);
   /// The last lines that a rank printed, oldest first, an unfinished one too.
   std::vector<std::string> last_lines(int rank) const;
@@ -29,10 +30,12 @@ class RankLogs {
   struct Log {
     std::filesystem::path path;
     sys::Descriptor file;
+    bool within_line = false;  ///< its last line has no end yet
     std::deque<std::string> lines;
     std::string rest;
     std::string crash;
   };
+  static void write(Log& log, std::string_view text);
   static void add_line(Log& log, std::string line);
 
   std::vector<Log> logs_;

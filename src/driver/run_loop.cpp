@@ -51,7 +51,7 @@ class RunLoop {
  public:
   RunLoop(const RunPlan& plan, int agent)
       : plan_(plan),
-        console_(Console::for_stderr(plan.options.run.verbose)),
+        console_(plan.options.run.verbose, plan.options.run.log_to_console, Screen::of_process()),
         agent_(agent),
         directory_(plan.directory(), sys::files()),
         keeper_(directory_, plan.options.run.checkpoint, [this](const std::string& text) { console_.warning(text); }) {
@@ -128,6 +128,11 @@ class RunLoop {
   /// What a run tells of itself.
   void say(const std::string& text) {
     if (plan_.record) console_.line(text);
+  }
+
+  /// The same of workers that are started for this run.
+  void say_of_workers(const std::string& text) {
+    if (!plan_.keep_workers) say("lockstep: " + text);
   }
 
   RunInfo info() const {
@@ -270,7 +275,7 @@ class RunLoop {
   }
   void on(wire::LogText& m) {
     guarded([&] { logs_->append(m.rank, m.text); });
-    console_.output(m.rank, m.text);
+    console_.output(m.rank, m.text, now());
   }
   void on(wire::WorkerStacks& m) { events_.push_back(WorkerStacks{m.attempt, m.rank, std::move(m.text)}); }
   void on(wire::WorkerExited& m) {
@@ -298,8 +303,9 @@ class RunLoop {
     const metrics::Place place{m.hostname, m.node_ip, m.pid};
     recorder_->function_started(rank, place);
     if (plan_.replace_workers) absences_.note_place(rank, place);
-    if (!plan_.keep_workers)
-      say("lockstep: rank " + std::to_string(rank) + " running (pid " + std::to_string(m.pid) + ")");
+    pids_.at(static_cast<std::size_t>(rank)) = m.pid;
+    if (state_.announced)
+      say_of_workers("rank " + std::to_string(rank) + " running (pid " + std::to_string(m.pid) + ")");
     events_.push_back(WorkerRuns{attempt, rank, m.pid});
   }
   void from_worker(int attempt, int rank, wire::Reports& m) {
@@ -404,7 +410,10 @@ class RunLoop {
   }
 
   wire::StartAttempt prepare_attempt(int attempt) {
-    logs_->begin_attempt();
+    logs_->begin_attempt(attempt, wall_now());
+    console_.end_lines();
+    pids_.assign(static_cast<std::size_t>(state_.policy.world_size), 0);
+    finished_ = 0;
     if (plan_.record) keeper_.begin_attempt(state_.policy.world_size);
     values_.assign(static_cast<std::size_t>(state_.policy.world_size), {});
     const std::optional<Checkpoint> resume = keeper_.latest() ? keeper_.latest() : plan_.options.resume_from;
@@ -526,12 +535,14 @@ class RunLoop {
   }
 
   void act(AnnounceRunning& action) {
+    say_of_workers(running_text(pids_));
     recorder_->call("on_attempt_started", [&](Callback& callback) { callback.on_attempt_started(action.attempt); });
   }
 
   void act(AnnounceFinished& action) {
-    const char* how = state_.phase == Phase::interrupted ? " stopped" : " finished";
-    if (!plan_.keep_workers) say("lockstep: rank " + std::to_string(action.rank) + how);
+    // One that was asked to stop says so by the same message.
+    if (state_.phase != Phase::interrupted && ++finished_ == state_.policy.world_size)
+      say_of_workers(counted_workers(finished_) + " finished");
     keeper_.let_go(action.rank);
     recorder_->finished(action.rank);
   }
@@ -585,6 +596,8 @@ class RunLoop {
       if (result.error.empty()) note_late_failure(result, error);
     }
     console_.finish();
+    if (end_->outcome == Outcome::interrupted && !pids_.empty() && finished_ < state_.policy.world_size)
+      say_of_workers(counted_workers(state_.policy.world_size - finished_) + " stopped");
     say("lockstep: run " + in_quotes(record_.name) + " " + record_.state + " after " +
         human_duration(Seconds(now() - started_).count()) + "; results in " + directory_.path().string());
     return {std::move(result), end_->outcome == Outcome::interrupted ? signal_ : 0, agent_usable_, std::move(values_)};
@@ -656,6 +669,8 @@ class RunLoop {
   Instant started_{};
   Instant listened_at_{};  ///< until when the workers' silence is their own
   std::string node_;
+  std::vector<int> pids_;  ///< by rank, of the attempt's workers
+  int finished_ = 0;       ///< functions of the attempt that returned, not being asked to
   Absences absences_;
   std::vector<Bytes> values_;  ///< by rank: what the attempt's functions returned
   double time_before_ = 0;

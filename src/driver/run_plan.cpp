@@ -22,7 +22,7 @@ Policy RunPlan::policy() const {
 }
 
 Value RunPlan::settings() const {
-  const auto& [name, storage, failure, checkpoint, callbacks, verbose, hang, heartbeat] = options.run;
+  const auto& [name, storage, failure, checkpoint, callbacks, verbose, log_to_console, hang, heartbeat] = options.run;
   Value settings = {{"num_workers", options.scaling.num_workers},
                     {"use_gpu", options.scaling.use_gpu},
                     {"resources_per_worker", options.scaling.resources_per_worker},
@@ -34,7 +34,8 @@ Value RunPlan::settings() const {
                     {"checkpoint_score_attribute", checkpoint.score_attribute},
                     {"checkpoint_score_order", checkpoint.score_order},
                     {"keep_all_ranks", checkpoint.keep_all_ranks},
-                    {"verbose", verbose}};
+                    {"verbose", verbose},
+                    {"log_to_console", log_to_console}};
   if (rendezvous) settings["rendezvous"] = {{"hosts", rendezvous->hosts}};
   if (rendezvous && rendezvous->min_workers > 0) settings["rendezvous"]["min_workers"] = rendezvous->min_workers;
   if (!backend.is_null()) settings["backend"] = backend;

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kLongestText = 24;
 
 /// Empty: too long for a line, or no plain value.
-std::string text_of(const Value& value) {
+std::string value_text(const Value& value) {
   if (value.is_number_float()) return short_number(value.get<double>());
   if (value.is_number() || value.is_boolean()) return to_json(value);
   if (value.is_string() && value.get_ref<const std::string&>().size() <= kLongestText)
@@ -31,7 +31,7 @@ struct Texts {
       if (prefix.empty() && keys == Keys::reported && is_autofilled(key)) continue;
       if (value.is_object())
         add(value, prefix + key + "/");
-      else if (const std::string text = text_of(value); !text.empty())
+      else if (const std::string text = value_text(value); !text.empty())
         found.push_back(printable(prefix + key) + "=" + text);
     }
   }

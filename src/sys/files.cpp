@@ -77,7 +77,7 @@ fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.
 }  // namespace
 
 void throw_file_error(std::string_view action, const fs::path& path, int error) {
-  throw StorageError("[files] could not " + std::string(action) + " " + in_quotes(path.native()) + ": " +
+  throw StorageError("[storage] could not " + std::string(action) + " " + in_quotes(path.native()) + ": " +
                      std::generic_category().message(error) + std::string(advice(error)));
 }
 

@@ -122,7 +122,7 @@ class PosixFiles final : public Files {
 /// The PosixFiles that everybody shares.
 Files& files();
 
-/// StorageError "[files] could not <action> <path>: <reason of `error`>; <what to do>".
+/// StorageError "[storage] could not <action> <path>: <reason of `error`>; <what to do>".
 [[noreturn]] void throw_file_error(std::string_view action, const std::filesystem::path& path, int error);
 
 }  // namespace lockstep::sys

@@ -174,6 +174,7 @@ void read_settings(const std::filesystem::path& path, TrainerOptions& options) {
   options.scaling.placement_strategy = settings.value("placement_strategy", std::string("PACK"));
   options.run.failure.max_failures = settings.value("max_failures", 0);
   options.run.verbose = settings.value("verbose", 1);
+  options.run.log_to_console = settings.value("log_to_console", std::string("rank0"));
   options.run.heartbeat_timeout = std::chrono::duration<double>(settings.value("heartbeat_timeout", 10.0));
   if (const auto hang = settings.find("hang_timeout"); hang != settings.end() && hang->is_number())
     options.run.hang_timeout = std::chrono::duration<double>(hang->get<double>());

@@ -56,6 +56,8 @@ void validate(const TrainerOptions& options) {
     refuse("run.hang_timeout", std::to_string(run.hang_timeout->count()), "more than 0 seconds");
   if (!(run.heartbeat_timeout.count() > 0))
     refuse("run.heartbeat_timeout", std::to_string(run.heartbeat_timeout.count()), "more than 0 seconds");
+  if (run.log_to_console != "rank0" && run.log_to_console != "all" && run.log_to_console != "none")
+    refuse("run.log_to_console", in_quotes(run.log_to_console), "\"rank0\", \"all\" or \"none\"");
   validate(run.checkpoint);
 }
 

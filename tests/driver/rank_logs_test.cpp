@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "../store/scratch.h"
+#include "base/ids.h"
 
 namespace lockstep::driver {
 namespace {
@@ -13,9 +14,30 @@ TEST(RankLogs, RemembersTheLastLinesOfTheAttempt) {
   logs.append(0, "a\nb");
   logs.append(0, "c\nd");
   EXPECT_EQ(logs.last_lines(0), (std::vector<std::string>{"a", "bc", "d"}));
-  logs.begin_attempt();
+  logs.begin_attempt(1, WallTime{});
   EXPECT_TRUE(logs.last_lines(0).empty());
-  EXPECT_EQ(slurp(scratch / "rank_0.log"), "a\nbc\nd");
+}
+
+TEST(RankLogs, AttemptsAreMarkedOnLinesOfTheirOwn) {
+  Scratch scratch;
+  const WallTime time{};
+  const auto mark = [&](int attempt) {
+    return "==== attempt " + std::to_string(attempt) + ", " + time_string(time) + " ====\n";
+  };
+  {
+    RankLogs logs(scratch.path(), 2);
+    logs.begin_attempt(0, time);
+    logs.append(0, "a\nno end");
+    logs.begin_attempt(1, time);
+    logs.append(0, "b\nkilled");
+    EXPECT_EQ(logs.last_lines(0), (std::vector<std::string>{"b", "killed"}));
+  }
+  RankLogs restored(scratch.path(), 2);
+  restored.begin_attempt(2, time);
+  restored.append(0, "c\n");
+  EXPECT_EQ(slurp(scratch / "rank_0.log"), mark(0) + "a\nno end\n" + mark(1) + "b\nkilled\n" + mark(2) + "c\n");
+  EXPECT_EQ(slurp(scratch / "rank_1.log"), mark(0) + mark(1) + mark(2));
+  RankLogs("", 1).begin_attempt(0, time);  // no files, no marks
 }
 
 TEST(RankLogs, KeepsTheWholeStackOfANativeCrash) {
@@ -28,7 +50,7 @@ TEST(RankLogs, KeepsTheWholeStackOfANativeCrash) {
   logs.append(0, stack);
   EXPECT_EQ(logs.crash(0), stack);
   EXPECT_EQ(logs.last_lines(0).size(), 20U);
-  logs.begin_attempt();
+  logs.begin_attempt(1, WallTime{});
   EXPECT_TRUE(logs.crash(0).empty());
 }
 

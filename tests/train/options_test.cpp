@@ -49,6 +49,8 @@ TEST(Options, RefusalsNameTheFieldAndTheValue) {
   EXPECT_NE(refusal([](auto& o) { o.run.failure.max_failures = -2; }).find("max_failures is -2"), std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.run.checkpoint.num_to_keep = -1; }).find("num_to_keep is -1"), std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.run.checkpoint.score_order = "up"; }).find("score_order"), std::string::npos);
+  EXPECT_NE(refusal([](auto& o) { o.run.log_to_console = "rank1"; }).find("run.log_to_console is \"rank1\""),
+            std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.run.name = "../x"; }).find("run name"), std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.scaling.resources_per_worker["GPU"] = 1; }).find("use_gpu"), std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.scaling.resources_per_worker["CPU"] = -1; }).find("CPU"), std::string::npos);
