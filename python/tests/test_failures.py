@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -204,6 +206,28 @@ def test_a_function_that_never_lets_go_of_the_interpreter_still_has_a_heart(fit:
         session.report({"held": time.monotonic() - start})
 
     assert fit(train_func, workers=1, heartbeat_timeout=0.6).metrics["held"] > 0.7
+
+
+def test_a_result_file_that_cannot_be_written_at_the_end_is_a_failure_of_the_run(fit: Fit) -> None:
+    def train_func() -> None:
+        session.report({"text": "x" * 100_000})
+        session.report({"text": ""})
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    class CutFiles(Callback):
+        def on_result(self, metrics: dict[str, Any]) -> None:
+            if not metrics["text"]:  # run.json is small enough now, result.json is not
+                resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+
+    try:
+        error = failed(fit, train_func, workers=1, callbacks=[CutFiles()])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.failures[0].kind == "storage" and os.strerror(errno.EFBIG) in error.failures[0].message
+    assert error.result is not None
+    again = Result.from_path(error.result.path)
+    assert again.state == "failed" and "result.json" in str(again.error)
 
 
 def test_a_module_that_workers_do_not_have(fit: Fit) -> None:

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-#include <iterator>
 #include <map>
 #include <utility>
 
@@ -46,14 +45,15 @@ Suspects suspects_of(const RunState& state) {
   Suspects suspects{state.hung, {}, {}};
   for (const RankState& rank : state.ranks) suspects.stacks.push_back(summarize_stacks(rank.stacks));
   if (state.hang_kind != FailureKind::hang) return suspects;
-  const auto waits = [&](int rank) { return suspects.stack(rank).waits; };
-  std::ranges::copy_if(state.hung, std::back_inserter(suspects.waiting), waits);
-  std::erase_if(suspects.causes, waits);
-  // All that are late wait: for one that has told of progress since, or for each other.
-  for (int rank = 0; suspects.causes.empty() && rank < static_cast<int>(state.ranks.size()); ++rank) {
+  for (const int rank : state.meeting.present) suspects.stacks[static_cast<std::size_t>(rank)].waits = true;
+  std::vector<int> busy;
+  for (int rank = 0; rank < static_cast<int>(state.ranks.size()); ++rank) {
     const bool answered = !suspects.stack(rank).frames.empty() && !state.ranks[static_cast<std::size_t>(rank)].finished;
-    if (answered && !waits(rank) && !state.meeting.present.contains(rank)) suspects.causes.push_back(rank);
+    if (answered || suspects.stack(rank).waits) (suspects.stack(rank).waits ? suspects.waiting : busy).push_back(rank);
   }
+  std::erase_if(suspects.causes, [&](int rank) { return suspects.stack(rank).waits; });
+  // All that are late wait: for one that has told of progress since, or for each other.
+  if (suspects.causes.empty()) suspects.causes = std::move(busy);
   if (suspects.causes.empty()) std::swap(suspects.causes, suspects.waiting);
   sort_causes(suspects);
   return suspects;
@@ -73,7 +73,8 @@ std::string silence_text(const RunState& state, int rank, const Suspects& suspec
            ": the process is stopped or frozen";
   const std::string where = place_text(suspects.stack(rank));
   if (std::ranges::count(suspects.waiting, rank) > 0) return where;
-  if (std::ranges::count(state.hung, rank) == 0) return "the other ranks wait for it " + where;
+  if (std::ranges::count(state.hung, rank) == 0)
+    return suspects.stack(rank).waits ? where : "the other ranks wait for it " + where;
   const std::string link = where.empty() ? "" : suspects.stack(rank).waits ? ", " : " ";
   return "no progress for " + human_duration(state.policy.hang_timeout.value_or(Seconds{0}).count()) +
          " (hang_timeout)" + link + where;

@@ -53,10 +53,17 @@ TEST_F(SilenceTest, WhenAllWaitAllAreNamed) {
 TEST_F(SilenceTest, ARankThatWasNotLateMayBeTheOneTheyWaitFor) {
   begin({stack_at("all_reduce", 8), stack_at("all_reduce", 8), stack_at("", 7)});
   state.hung = {1, 0};
-  EXPECT_EQ(ranks(), (std::vector{2, 1, 0}));
+  EXPECT_EQ(ranks(), (std::vector{2, 0, 1}));
   EXPECT_EQ(failures()[0].message, "the other ranks wait for it at /t.py, line 7 in train_func");
   state.meeting.present = {2};
-  EXPECT_EQ(ranks(), (std::vector{1, 0})) << "it waits in a barrier of ours";
+  EXPECT_EQ(ranks(), (std::vector{2, 0, 1}));
+  EXPECT_EQ(failures()[0].message, "waiting for other ranks at /t.py, line 7 in train_func") << "in a barrier of ours";
+}
+
+TEST_F(SilenceTest, WhoWaitsIsNamedThoughItIsNotLateYet) {
+  begin({stack_at("all_reduce", 8), stack_at("", 9), stack_at("", 7)});
+  state.hung = {2};
+  EXPECT_EQ(ranks(), (std::vector{2, 0})) << "rank 1 goes on";
 }
 
 TEST_F(SilenceTest, WithoutAHeartbeatTheStackDoesNotMatter) {
