@@ -99,6 +99,9 @@ def run(
     the option keep_workers. Without an agent of its own a run has the process's.
     """
 
+def end_by_signal(number: int) -> None:
+    """Lets the process die of this signal when Python has ended, atexit functions included."""
+
 class AgentSlot:
     """An agent that stays between runs, with the workers that they keep; see src/train/launch.h."""
 

@@ -275,11 +275,12 @@ class DataParallelTrainer:
             raise result.error from raised or result.error.__cause__
         if result.state == "interrupted":
             from lockstep._failure_message import interrupt_message
+            from lockstep._interrupts import ends_uncaught
 
             name = signal.Signals(interrupt).name if interrupt else "a signal"
             is_kept = result.checkpoint is not None and result.checkpoint.path is not None
             message = interrupt_message(str(result.path), type(self).__name__, name, has_checkpoint=is_kept)
-            raise TrainingInterrupted(message, result, interrupt)
+            raise ends_uncaught(TrainingInterrupted(message, result, interrupt))
         return result
 
 
@@ -328,9 +329,8 @@ def _fork_server_command(modules: tuple[str, ...]) -> list[str]:
 
 
 def may_handle_signals() -> bool:
-    """Signal handlers belong to the main thread; one that ignores Ctrl-C does so on purpose."""
-    on_main = threading.current_thread() is threading.main_thread()
-    return on_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    """Signal handlers belong to the main thread. A signal that is ignored stays so: the core sees to that."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _is_text(value: str) -> bool:

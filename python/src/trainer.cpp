@@ -1,6 +1,9 @@
 #include <lockstep/callback.h>
 #include <pybind11/stl.h>
 
+#include <atomic>
+#include <csignal>
+
 #include "base/failure.h"
 #include "base/ids.h"
 #include "bindings.h"
@@ -18,6 +21,19 @@ py::list failures_of(const std::vector<Failure>& failures) {
   py::list list;
   for (const Failure& failure : failures) list.append(to_python(lockstep::to_value(failure, false)));
   return list;
+}
+
+std::atomic<int> last_signal = 0;
+
+/// Python ends as usual, with all that is registered for its end; then the process dies of the signal, which is what
+/// shells and those who sent it look for.
+void end_by_signal(int number) {
+  if (last_signal.exchange(number) != 0) return;
+  const auto die = [] {
+    std::signal(last_signal, SIG_DFL);
+    std::raise(last_signal);
+  };
+  Py_AtExit(die);  // where there is no room the exit code is 1
 }
 
 /// A Python object with the hooks of lockstep.Callback.
@@ -220,6 +236,8 @@ void bind_trainer(py::module_& module) {
       },
       py::arg("options"), py::arg("payload"), py::arg("callbacks"), py::arg("resume_from"), py::arg("handle_signals"),
       py::arg("agent") = nullptr);
+
+  module.def("end_by_signal", &end_by_signal, py::arg("number"));
 }
 
 }  // namespace lockstep::python

@@ -19,6 +19,14 @@ void note(int signal) {
   errno = saved;
 }
 
+void watch(int signal, struct sigaction& old) {
+  struct sigaction action {};
+  action.sa_handler = note;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, nullptr, &old);
+  if (old.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+}
+
 }  // namespace
 
 SignalWatch::SignalWatch() {
@@ -28,11 +36,8 @@ SignalWatch::SignalWatch() {
   set_nonblocking(read_.get(), true);
   set_nonblocking(write_.get(), true);
   signal_pipe = write_.get();
-  struct sigaction action {};
-  action.sa_handler = note;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &old_int_);
-  sigaction(SIGTERM, &action, &old_term_);
+  watch(SIGINT, old_int_);
+  watch(SIGTERM, old_term_);
 }
 
 SignalWatch::~SignalWatch() {

@@ -7,6 +7,7 @@
 namespace lockstep::sys {
 
 /// While it lives, SIGINT and SIGTERM do nothing but make fd() readable; afterwards the handlers before are back.
+/// One that is ignored stays so: a shell that starts a program with `&` lets it ignore SIGINT, and means it.
 /// One at a time in a process.
 class SignalWatch {
  public:

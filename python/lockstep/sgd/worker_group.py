@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import _core, _pickling
+from lockstep._interrupts import ends_uncaught
 from lockstep.backend import BackendConfig, hooks_class
 from lockstep.callbacks import CallbackAdapter
 from lockstep.checkpoint import Checkpoint
@@ -219,7 +220,7 @@ class WorkerGroup:
             return [pickle.loads(value) if value else None for value in values]
         result = Result._from_outcome(outcome, job.config, self._trainer, function=job.function, where="run")
         if outcome.state == "interrupted":
-            raise TrainingInterrupted("[run] the run was interrupted", result, signal)
+            raise ends_uncaught(TrainingInterrupted("[run] the run was interrupted", result, signal))
         raised = next((adapter.raised for adapter in job.callbacks if adapter.raised is not None), None)
         if raised is not None:
             raise raised
