@@ -45,6 +45,7 @@ struct RunConfig {
   std::string log_to_console = "rank0";                         ///< whose output is shown: "rank0", "all" or "none"
   std::optional<std::chrono::duration<double>> hang_timeout{};  ///< no progress for so long is a hang
   std::chrono::duration<double> heartbeat_timeout{10.0};        ///< no heartbeat for so long is a hang
+  int max_report_size = 16'000'000;                             ///< most bytes of metrics in one report, up to 1 GiB
 };
 
 /// All that a trainer takes besides its function.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/array.h>
 #include <lockstep/callback.h>
 #include <lockstep/checkpoint.h>
 #include <lockstep/config.h>

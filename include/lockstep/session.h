@@ -38,7 +38,8 @@ class Session {
   /// Hands metrics, and maybe a checkpoint, to the driver. Metrics go into a bounded queue and the call returns; it
   /// waits only while that queue is full. A checkpoint's contents are copied before the call returns, and written by a
   /// thread. Rank 0's metrics are the run's; without keep_all_ranks other ranks' checkpoints are dropped. Throws
-  /// ConfigError for a metric that is not plain, StorageError when an earlier checkpoint could not be written.
+  /// ConfigError for metrics that take more than RunConfig::max_report_size, StorageError when an earlier checkpoint
+  /// could not be written. Arrays are reported as lockstep::Array (array.h).
   virtual void report(const Value& metrics, const std::optional<Checkpoint>& checkpoint = std::nullopt) = 0;
 
   /// Waits until every rank has called it; throws TimeoutError naming the ranks that are missing.

@@ -196,6 +196,8 @@ class RunConfig:
     hang_timeout: float | timedelta | None = None
     """A rank without progress for so long (seconds) hangs: the attempt fails. None: never."""
     heartbeat_timeout: float | timedelta = 10.0
+    max_report_size: int = 16_000_000
+    """Most bytes of metrics in one report, up to 2**30. What is bigger belongs into a checkpoint."""
     local_dir: str | os.PathLike[str] | None = None
     """Another spelling of storage_path."""
     stop: Any = None
@@ -245,6 +247,9 @@ class RunConfig:
         if self.hang_timeout is not None:
             seconds(self.hang_timeout, f"[{where}] hang_timeout")
         seconds(self.heartbeat_timeout, f"[{where}] heartbeat_timeout")
+        _check_int(where, "max_report_size", self.max_report_size, 1)
+        if self.max_report_size > 2**30:
+            _refuse(where, "max_report_size", self.max_report_size, "it must be at most 2**30 bytes")
         (self.failure_config or FailureConfig()).validate()
         (self.checkpoint_config or CheckpointConfig()).validate()
 
@@ -260,6 +265,7 @@ class RunConfig:
             "log_to_console": self.log_to_console,
             "hang_timeout": None if self.hang_timeout is None else seconds(self.hang_timeout, "hang_timeout"),
             "heartbeat_timeout": seconds(self.heartbeat_timeout, "heartbeat_timeout"),
+            "max_report_size": self.max_report_size,
             "max_failures": (self.failure_config or FailureConfig()).max_failures,
             "checkpoint": (self.checkpoint_config or CheckpointConfig()).to_options(),
         }
@@ -279,6 +285,7 @@ class RunConfig:
             log_to_console=settings.get("log_to_console", "rank0"),
             hang_timeout=settings.get("hang_timeout"),
             heartbeat_timeout=settings.get("heartbeat_timeout", 10.0),
+            max_report_size=settings.get("max_report_size", cls.max_report_size),
         )
 
 

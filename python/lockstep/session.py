@@ -80,9 +80,11 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
 
         session.report({"loss": 0.5}, checkpoint=Checkpoint.from_dict({"epoch": 3, "weights": weights}))
 
-    Metrics are plain values, lists and dicts of them, numpy scalars and arrays. They go into a queue and the call
-    returns at once; a checkpoint is copied first, and written to disk while the function goes on. Other ranks'
-    checkpoints count only with ``CheckpointConfig(keep_all_ranks=True)``.
+    Metrics are plain values, arrays and tensors, lists and dicts of them. An array of one element counts as its number,
+    others reach callbacks as numpy arrays. Metrics go into a queue and the call returns at once; a checkpoint is copied
+    first, and written to disk while the function goes on. Other ranks' checkpoints count only with
+    ``CheckpointConfig(keep_all_ranks=True)``. Raises SerializationError for a metric that is none of these, ConfigError
+    when they take more than ``RunConfig(max_report_size=...)``.
     """
     session = _get("session.report")
     if type(metrics) is not dict:

@@ -1,6 +1,7 @@
 #include "convert.h"
 
-#include <limits>
+#include <lockstep/array.h>
+#include <pybind11/stl.h>
 
 namespace lockstep::python {
 namespace {
@@ -21,7 +22,7 @@ std::string module_name(const py::handle& object) {
   else if (module.starts_with("tensorflow"))
     message += "write float(...) for one number, or .numpy() for several";
   else
-    message += "report None, bool, int, float, str, list, dict, or numpy scalars and arrays";
+    message += "report None, bool, int, float, str, list, dict, or arrays and tensors of numbers";
   throw py::type_error(message);
 }
 
@@ -54,6 +55,47 @@ Value convert_int(const py::handle& object, const std::string& path) {
   return static_cast<std::uint64_t>(large);
 }
 
+/// A numpy array of numbers, in C order.
+Value convert_array(const py::handle& array) {
+  const py::buffer_info info = py::reinterpret_borrow<py::buffer>(array).request();
+  const auto size = static_cast<std::size_t>(info.size * info.itemsize);
+  return Array{py::str(array.attr("dtype").attr("name")),
+               {info.shape.begin(), info.shape.end()},
+               {static_cast<const std::uint8_t*>(info.ptr), size}};
+}
+
+/// What is no plain value: a scalar, array or tensor of numpy or a framework, or a mistake.
+Value convert_other(const py::handle& object, const std::string& path, int depth) {
+  py::object plain;
+  try {
+    plain = py::module_::import("lockstep._reported").attr("reported")(object);
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+    throw py::type_error(path + " " + std::string(py::str(error.value())));
+  }
+  if (plain.ptr() == Py_NotImplemented) refuse(object, path);
+  if (type_name(plain) == "ndarray") return convert_array(plain);
+  return convert(plain, path, depth + 1);
+}
+
+Value convert_dict(const py::dict& from, const std::string& path, int depth) {
+  Value::object_t dict;
+  dict.reserve(from.size());
+  // Straight into the underlying vector: ordered_map's own insertion looks through all keys each time. And a path is
+  // only spelled out where an error may need it: the common metrics are plain numbers.
+  for (const auto& [key, value] : from) {
+    std::string name = key_of(key, path);
+    if (!PyUnicode_Check(key.ptr()) && from.contains(name)) continue;  // 1 and "1" are one name
+    if (PyFloat_Check(value.ptr())) {
+      dict.emplace_back(std::move(name), PyFloat_AS_DOUBLE(value.ptr()));
+    } else {
+      Value converted = convert(value, path + "[\"" + name + "\"]", depth + 1);
+      dict.emplace_back(std::move(name), std::move(converted));
+    }
+  }
+  return dict;
+}
+
 Value convert_items(const py::handle& sequence, const std::string& path, int depth) {
   Value list = Value::array();
   std::size_t index = 0;
@@ -71,25 +113,18 @@ Value convert(const py::handle& object, const std::string& path, int depth) {
   if (PyFloat_Check(raw)) return PyFloat_AS_DOUBLE(raw);
   if (PyLong_Check(raw)) return convert_int(object, path);
   if (PyUnicode_Check(raw)) return text_of(object, path, "is");
-  if (PyDict_Check(raw)) {
-    Value dict = Value::object();
-    // One level's path is only spelled out where an error needs it: the common metrics have plain numbers.
-    for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(object)) {
-      std::string name = key_of(key, path);
-      if (PyFloat_Check(value.ptr()))
-        dict.emplace(std::move(name), PyFloat_AS_DOUBLE(value.ptr()));
-      else {
-        Value converted = convert(value, path + "[\"" + name + "\"]", depth + 1);
-        dict.emplace(std::move(name), std::move(converted));
-      }
-    }
-    return dict;
-  }
+  if (PyDict_Check(raw)) return convert_dict(py::reinterpret_borrow<py::dict>(object), path, depth);
   if (PyList_Check(raw) || PyTuple_Check(raw)) return convert_items(object, path, depth + 1);
-  if (module_name(object) == "numpy") {
-    if (py::hasattr(object, "tolist")) return convert(object.attr("tolist")(), path, depth + 1);
-  }
-  refuse(object, path);
+  return convert_other(object, path, depth);
+}
+
+py::object to_numpy(const Array& array) {
+  const auto numpy = py::module_::import("numpy");
+  const py::bytes data(reinterpret_cast<const char*>(array.data.data()), array.data.size());
+  // A copy: what frombuffer gives cannot be written to.
+  return numpy.attr("frombuffer")(data, py::arg("dtype") = array.dtype)
+      .attr("copy")()
+      .attr("reshape")(py::tuple(py::cast(array.shape)));
 }
 
 }  // namespace
@@ -119,6 +154,7 @@ py::object to_python(const Value& value) {
     case Value::value_t::number_float:
       return py::float_(value.get<double>());
     case Value::value_t::binary:
+      if (const auto array = array_in(value)) return to_numpy(*array);
       return to_python_bytes(value.get_binary());
     case Value::value_t::null:
     case Value::value_t::discarded:

@@ -7,11 +7,12 @@ namespace lockstep::python {
 
 namespace py = pybind11;
 
-/// A Python value as a plain one: None, bool, int, float, str, list, tuple, dict (str or int keys), numpy scalars and
-/// arrays. Anything else raises TypeError that names `path` (e.g. metrics["loss"]) and says what to write instead.
+/// A Python value as a plain one: None, bool, int, float, str, list, tuple, dict (str or int keys), scalars, arrays and
+/// tensors of numbers. Anything else raises TypeError that names `path` (e.g. metrics["loss"]) and says what to write
+/// instead.
 Value to_value(const py::handle& object, const std::string& path);
 
-/// The inverse.
+/// The inverse; arrays are numpy's.
 py::object to_python(const Value& value);
 
 Bytes to_bytes(const py::bytes& bytes);

@@ -1,3 +1,5 @@
+#include <lockstep/array.h>
+
 #include "bindings.h"
 #include "convert.h"
 #include "metrics/csv_sink.h"
@@ -27,6 +29,8 @@ void bind_sinks(py::module_& module) {
            [](ReportSink& sink, const py::dict& result, long step) { sink.write(to_value(result, "result"), step); })
       .def("flush", &ReportSink::flush, py::call_guard<py::gil_scoped_release>())
       .def("close", &ReportSink::close, py::call_guard<py::gil_scoped_release>());
+  module.def("as_in_files",
+             [](const py::object& value) { return to_python(with_summaries(to_value(value, "value"))); });
 }
 
 }  // namespace lockstep::python

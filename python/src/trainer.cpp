@@ -125,6 +125,7 @@ RunConfig run_config_of(const py::dict& dict) {
   if (const auto hang = optional_of<double>(dict, "hang_timeout"))
     run.hang_timeout = std::chrono::duration<double>(*hang);
   run.heartbeat_timeout = std::chrono::duration<double>(py::cast<double>(dict["heartbeat_timeout"]));
+  run.max_report_size = py::cast<int>(dict["max_report_size"]);
   const auto checkpoint = py::cast<py::dict>(dict["checkpoint"]);
   run.checkpoint.num_to_keep = optional_of<int>(checkpoint, "num_to_keep");
   run.checkpoint.score_attribute = optional_of<std::string>(checkpoint, "score_attribute").value_or("");

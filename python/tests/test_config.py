@@ -63,6 +63,8 @@ from lockstep.config import plain
         (lambda: RunConfig(hang_timeout=0), "hang_timeout is 0"),
         (lambda: RunConfig(hang_timeout=timedelta(0)), "hang_timeout is"),
         (lambda: RunConfig(heartbeat_timeout=float("inf")), "heartbeat_timeout is inf"),
+        (lambda: RunConfig(max_report_size=0), "max_report_size is 0; it must be an int of at least 1"),
+        (lambda: RunConfig(max_report_size=2**30 + 1), "it must be at most 2**30 bytes"),
     ],
 )
 def test_refuses(make: Callable[[], Any], words: str) -> None:
@@ -103,6 +105,7 @@ def test_options_are_what_the_core_takes(tmp_path: Path) -> None:
         "log_to_console": "rank0",
         "hang_timeout": 90.0,
         "heartbeat_timeout": 10.0,
+        "max_report_size": 16_000_000,
         "max_failures": -1,
         "checkpoint": {"num_to_keep": 2, "score_attribute": "loss", "score_order": "min", "keep_all_ranks": False},
     }

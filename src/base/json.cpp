@@ -1,11 +1,15 @@
 #include "base/json.h"
 
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <lockstep/array.h>
 #include <lockstep/error.h>
 
+#include "base/json_reader.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -13,6 +17,26 @@ namespace {
 constexpr std::string_view kNan = "\x01NaN";
 constexpr std::string_view kInfinity = "\x01Infinity";
 constexpr std::string_view kMinusInfinity = "\x01-Infinity";
+
+/// How a character must be written in a string; empty: as it is.
+std::string_view escaped(char c) {
+  static const auto kControls = [] {
+    std::array<std::string, 32> words;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      words[i] = std::string("\\u00") + kDigits[i >> 4] + kDigits[i & 15];
+    }
+    words['\b'] = "\\b";
+    words['\t'] = "\\t";
+    words['\n'] = "\\n";
+    words['\f'] = "\\f";
+    words['\r'] = "\\r";
+    return words;
+  }();
+  if (c == '"') return "\\\"";
+  if (c == '\\') return "\\\\";
+  return c >= 0 && c < 32 ? std::string_view(kControls[static_cast<std::size_t>(c)]) : std::string_view();
+}
 
 void append_pretty(std::string& out, const Value& value, int depth) {
   const auto new_line = [&](int level) { out.append(1, '\n').append(static_cast<std::size_t>(level) * 2, ' '); };
@@ -99,13 +123,22 @@ void append_json_number(std::string& out, double number) {
 
 void append_json_string(std::string& out, std::string_view text) {
   const auto plain = [](char c) { return c >= 32 && c < 127 && c != '"' && c != '\\'; };
-  bool simple = true;
-  for (const char c : text) simple = simple && plain(c);
-  if (simple) {
-    out.append(1, '"').append(text).append(1, '"');
-  } else {
-    out += nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  out += '"';
+  std::size_t begin = 0;  // of what stands as it is and is not yet copied
+  for (std::size_t at = 0; at < text.size();) {
+    if (plain(text[at])) {
+      ++at;
+      continue;
+    }
+    const auto [found, size] = utf8_sequence(text.substr(at));
+    const std::string_view instead = found != Utf8::whole ? kReplacement : escaped(text[at]);
+    if (!instead.empty()) {
+      out.append(text, begin, at - begin).append(instead);
+      begin = at + size;
+    }
+    at += size;
   }
+  out.append(text, begin).append(1, '"');
 }
 
 void append_json(std::string& out, const Value& value) {
@@ -146,9 +179,11 @@ void append_json(std::string& out, const Value& value) {
     case Value::value_t::number_float:
       append_json_number(out, value.get<double>());
       return;
-    case Value::value_t::binary:
-      append_json(out, Value(static_cast<const Bytes&>(value.get_binary())));
+    case Value::value_t::binary: {
+      const auto array = array_in(value);
+      append_json(out, array ? summary(*array) : Value(static_cast<const Bytes&>(value.get_binary())));
       return;
+    }
     case Value::value_t::null:
     case Value::value_t::discarded:
       out += "null";
@@ -165,20 +200,17 @@ std::string to_json(const Value& value) {
 std::string to_pretty_json(const Value& value) {
   std::string out;
   append_pretty(out, value, 0);
-  return out + "\n";
+  out += '\n';
+  return out;
 }
 
 Value parse_json(std::string_view text, std::string_view where) {
   // Most files have no such word: they are parsed as they are.
   const bool marked = text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
-  try {
-    if (!marked) return Value::parse(text.begin(), text.end());
-    Value value = Value::parse(with_marked_floats(text));
-    restore_floats(value);
-    return value;
-  } catch (const Value::exception& error) {
-    throw StorageError("[json] " + std::string(where) + " is not valid JSON: " + error.what());
-  }
+  if (!marked) return JsonReader::read(text, where);
+  Value value = JsonReader::read(with_marked_floats(text), where);
+  restore_floats(value);
+  return value;
 }
 
 const Value* find_path(const Value& object, const std::string& key) {

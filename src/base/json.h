@@ -7,8 +7,8 @@
 namespace lockstep {
 
 /// Appends `value` as one line of JSON, as Python's json module writes it: NaN, Infinity and -Infinity stand as those
-/// words, floats keep the shortest digits that read back equal. Bytes become a list of numbers; invalid UTF-8 is
-/// replaced.
+/// words, floats keep the shortest digits that read back equal. Bytes become a list of numbers, arrays their summary
+/// (lockstep/array.h); invalid UTF-8 is replaced.
 void append_json(std::string& out, const Value& value);
 /// The same as a new string.
 std::string to_json(const Value& value);

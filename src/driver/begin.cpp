@@ -43,6 +43,7 @@ wire::Begin begin_of_all(const RunPlan& plan, const RunRecord& record, int attem
   begin.score_attribute = checkpoint.score_attribute;
   begin.keep = plan.keep_workers;
   begin.heartbeat_interval = std::min(1.0, plan.options.run.heartbeat_timeout.count() / 4);
+  begin.max_report_size = plan.options.run.max_report_size;
   if (checkpoint.num_to_keep != 0) begin.storage = plan.directory();
   return begin;
 }

@@ -1,5 +1,7 @@
 #include "driver/checkpoint_keeper.h"
 
+#include <lockstep/array.h>
+
 #include <algorithm>
 
 #include "base/json.h"
@@ -94,6 +96,8 @@ Checkpoint CheckpointKeeper::commit(const Commit& commit, int attempt, int world
       in_memory() ? memory_checkpoint(commit, std::move(manifest)) : disk_checkpoint(commit, std::move(manifest));
   next_seq_ = seq + 1;
   if (in_memory()) kept_.clear();
+  // One checkpoint's arrays are at hand, for the callbacks; those of all would fill the memory.
+  if (!kept_.empty()) kept_.back().metrics = with_summaries(std::move(kept_.back().metrics));
   kept_.push_back({seq, score, std::move(metrics), checkpoint});
   return checkpoint;
 }
@@ -143,7 +147,7 @@ std::vector<std::pair<Checkpoint, Value>> CheckpointKeeper::best() const {
   const auto order = config_.score_order == "min" ? store::ScoreOrder::min : store::ScoreOrder::max;
   for (const int seq : store::decide_retention(std::move(scored), config_.num_to_keep, order).best) {
     const auto found = std::ranges::find(kept_, seq, &Kept::seq);
-    best.emplace_back(found->checkpoint, found->metrics);
+    best.emplace_back(found->checkpoint, with_summaries(found->metrics));
   }
   return best;
 }

@@ -309,7 +309,12 @@ class RunLoop {
     events_.push_back(WorkerRuns{attempt, rank, m.pid});
   }
   void from_worker(int attempt, int rank, wire::Reports& m) {
-    for (wire::Report& report : m.reports) report.index = absences_.counted(rank, report.index);
+    for (wire::Report& report : m.reports) {
+      if (report.metrics.size() > static_cast<std::size_t>(plan_.options.run.max_report_size))
+        throw wire::WireError("a report of " + human_size(static_cast<double>(report.metrics.size())) + " where " +
+                              human_size(plan_.options.run.max_report_size) + " are the most");
+      report.index = absences_.counted(rank, report.index);
+    }
     events_.push_back(Reported{attempt, rank, std::move(m.reports)});
     pass_reports_of_new(kMostMissed);
   }

@@ -22,7 +22,8 @@ Policy RunPlan::policy() const {
 }
 
 Value RunPlan::settings() const {
-  const auto& [name, storage, failure, checkpoint, callbacks, verbose, log_to_console, hang, heartbeat] = options.run;
+  const auto& [name, storage, failure, checkpoint, callbacks, verbose, log_to_console, hang, heartbeat, max_report] =
+      options.run;
   Value settings = {{"num_workers", options.scaling.num_workers},
                     {"use_gpu", options.scaling.use_gpu},
                     {"resources_per_worker", options.scaling.resources_per_worker},
@@ -30,6 +31,7 @@ Value RunPlan::settings() const {
                     {"max_failures", failure.max_failures},
                     {"hang_timeout", hang ? Value(hang->count()) : Value(nullptr)},
                     {"heartbeat_timeout", heartbeat.count()},
+                    {"max_report_size", max_report},
                     {"num_to_keep", checkpoint.num_to_keep ? Value(*checkpoint.num_to_keep) : Value(nullptr)},
                     {"checkpoint_score_attribute", checkpoint.score_attribute},
                     {"checkpoint_score_order", checkpoint.score_order},

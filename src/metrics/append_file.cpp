@@ -6,6 +6,11 @@
 #include <lockstep/error.h>
 
 namespace lockstep::metrics {
+namespace {
+
+constexpr std::size_t kMostKept = 1 << 20;
+
+}  // namespace
 
 void AppendFile::open(sys::OpenMode mode) { file_ = files_->open(path_, mode); }
 
@@ -19,6 +24,7 @@ void AppendFile::flush() {
     throw;
   }
   buffer_.clear();
+  if (buffer_.capacity() > kMostKept) buffer_.shrink_to_fit();  // one huge report is no reason to stay big
 }
 
 void AppendFile::sync() {

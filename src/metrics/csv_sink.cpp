@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "metrics/flatten.h"
 
 namespace lockstep::metrics {

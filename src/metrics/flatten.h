@@ -36,11 +36,4 @@ void for_each_leaf(const Value& object, std::string& prefix, Visit&& visit) {
 /// The key of the run's configuration, which every result repeats.
 inline constexpr std::string_view kConfigKey = "config";
 
-/// `text` with every invalid UTF-8 sequence replaced, as append_json does: one bad string must not make a file
-/// unreadable.
-inline std::string valid_utf8(std::string_view text) {
-  const auto quoted = nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return nlohmann::json::parse(quoted).get<std::string>();
-}
-
 }  // namespace lockstep::metrics

@@ -1,5 +1,7 @@
 #include "metrics/metric_texts.h"
 
+#include <lockstep/array.h>
+
 #include <cstdio>
 
 #include "base/json.h"
@@ -29,6 +31,7 @@ struct Texts {
     for (const auto& [key, value] : dict.get_ref<const Value::object_t&>()) {
       if (found.size() >= most) return;  // a report may have very many
       if (prefix.empty() && keys == Keys::reported && is_autofilled(key)) continue;
+      if (is_summary(value)) continue;  // as the array itself
       if (value.is_object())
         add(value, prefix + key + "/");
       else if (const std::string text = value_text(value); !text.empty())

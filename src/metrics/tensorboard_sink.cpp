@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "metrics/crc32c.h"
 #include "metrics/flatten.h"
 #include "sys/node.h"

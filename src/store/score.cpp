@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/half.h"
 #include "base/json.h"
 #include "store/data_json.h"
 
@@ -19,14 +20,6 @@ std::optional<double> element(std::span<const std::byte> bytes, std::size_t inde
   if (index >= bytes.size() / sizeof value) return std::nullopt;
   std::memcpy(&value, bytes.data() + index * sizeof value, sizeof value);
   return static_cast<double>(value);
-}
-
-double from_half(unsigned bits) {
-  const int exponent = static_cast<int>(bits >> 10 & 31U), fraction = static_cast<int>(bits & 1023U);
-  const double sign = (bits & 0x8000U) != 0 ? -1 : 1;
-  if (exponent == 31)
-    return fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
-  return sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
 }
 
 std::optional<double> element(const Tensor& tensor, std::size_t index) {
@@ -42,7 +35,7 @@ std::optional<double> element(const Tensor& tensor, std::size_t index) {
   if (dtype == "U16") return element<std::uint16_t>(bytes, index);
   if (dtype == "U8") return element<std::uint8_t>(bytes, index);
   const auto bits = element<std::uint16_t>(bytes, index);
-  if (dtype == "F16" && bits) return from_half(static_cast<unsigned>(*bits));
+  if (dtype == "F16" && bits) return from_half(static_cast<std::uint16_t>(*bits));
   if (dtype == "BF16" && bits) return std::bit_cast<float>(static_cast<std::uint32_t>(*bits) << 16);
   return std::nullopt;
 }

@@ -176,6 +176,7 @@ void read_settings(const std::filesystem::path& path, TrainerOptions& options) {
   options.run.verbose = settings.value("verbose", 1);
   options.run.log_to_console = settings.value("log_to_console", std::string("rank0"));
   options.run.heartbeat_timeout = std::chrono::duration<double>(settings.value("heartbeat_timeout", 10.0));
+  options.run.max_report_size = settings.value("max_report_size", options.run.max_report_size);
   if (const auto hang = settings.find("hang_timeout"); hang != settings.end() && hang->is_number())
     options.run.hang_timeout = std::chrono::duration<double>(hang->get<double>());
   if (const auto keep = settings.find("num_to_keep"); keep != settings.end() && keep->is_number())

@@ -58,6 +58,8 @@ void validate(const TrainerOptions& options) {
     refuse("run.heartbeat_timeout", std::to_string(run.heartbeat_timeout.count()), "more than 0 seconds");
   if (run.log_to_console != "rank0" && run.log_to_console != "all" && run.log_to_console != "none")
     refuse("run.log_to_console", in_quotes(run.log_to_console), "\"rank0\", \"all\" or \"none\"");
+  if (run.max_report_size < 1 || run.max_report_size > 1 << 30)
+    refuse("run.max_report_size", std::to_string(run.max_report_size), "1 to 2**30 bytes");
   validate(run.checkpoint);
 }
 

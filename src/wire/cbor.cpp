@@ -1,30 +1,22 @@
 #include "wire/cbor.h"
 
+#include <lockstep/array.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
 
+#include "base/half.h"
 #include "wire/codec.h"
 
 namespace lockstep::wire {
 namespace {
 
 enum : unsigned { kNatural = 0, kNegative = 1, kBytes = 2, kText = 3, kArray = 4, kMap = 5, kTag = 6, kSimple = 7 };
-
-double from_half(std::uint16_t half) {
-  const int exponent = (half >> 10) & 0x1f;
-  const int mantissa = half & 0x3ff;
-  const double size = exponent == 0    ? std::ldexp(mantissa, -24)
-                      : exponent != 31 ? std::ldexp(mantissa + 1024, exponent - 25)
-                      : mantissa == 0  ? std::numeric_limits<double>::infinity()
-                                       : std::numeric_limits<double>::quiet_NaN();
-  return (half & 0x8000) != 0 ? -size : size;
-}
 
 }  // namespace
 
@@ -101,6 +93,7 @@ void CborWriter::value(const Value& value, int depth) {
       number(value.get<double>());
       return;
     case Value::value_t::binary:
+      if (value.get_binary().has_subtype() && value.get_binary().subtype() == kArraySubtype) head(kTag, kArraySubtype);
       bytes(value.get_binary());
       return;
     case Value::value_t::null:
@@ -247,8 +240,13 @@ Value CborReader::value(int depth) {
       if (found.info == 20 || found.info == 21) return found.info == 21;
       if (found.info == 22 || found.info == 23) return nullptr;
       return float_of(found);
-    default:
-      fail("a tagged item");
+    default: {
+      if (found.argument != kArraySubtype) fail("a tagged item");
+      const auto bytes = this->bytes();
+      Value array = Value::binary(Bytes(bytes.begin(), bytes.end()), kArraySubtype);
+      if (!array_in(array)) fail("an array that is not what it says");
+      return array;
+    }
   }
 }
 
@@ -263,7 +261,8 @@ void CborReader::skip() {
     else if (found.major == kArray || found.major == kMap)
       items = std::uint64_t{items_of(found)} * (found.major == kMap ? 2 : 1);
     else if (found.major == kTag)
-      fail("a tagged item");
+      items = 1;
+    if (found.major == kTag && found.argument != kArraySubtype) fail("a tagged item");
     if (items > 0) {
       if (depth == left.size()) fail("a value nested too deeply");
       left[depth++] = items;

@@ -13,6 +13,7 @@ namespace lockstep::wire {
 inline constexpr int kMaxDepth = 64;
 
 /// Appends CBOR (RFC 8949) items to a buffer. Lengths are always definite, floats always have 64 bits.
+/// Arrays (lockstep/array.h) are bytes with the tag kArraySubtype; there are no other tags.
 class CborWriter {
  public:
   explicit CborWriter(Bytes& out) : out_(out) {}
@@ -35,7 +36,7 @@ class CborWriter {
   Bytes& out_;
 };
 
-/// Reads the items that CborWriter writes, and any of RFC 8949 but tags and indefinite lengths.
+/// Reads the items that CborWriter writes, and any of RFC 8949 but other tags and indefinite lengths.
 /// Views point into the input. Every method throws WireError, and nothing else, at an item of another type, an integer
 /// or a length out of range, or the input's end; no length claim is believed before the bytes are seen to be there.
 class CborReader {

@@ -258,8 +258,9 @@ struct Begin {
   bool keep_all_ranks = false;
   std::string score_attribute;
   double heartbeat_interval = 1.0;
-  bool keep = false;  ///< send what the function returned, and wait for the next Begin instead of ending
-  Value extra;        ///< for backends
+  int max_report_size = 16'000'000;  ///< most bytes of a report's metrics
+  bool keep = false;                 ///< send what the function returned, and wait for the next Begin instead of ending
+  Value extra;                       ///< for backends
   auto fields() {
     return std::make_tuple(
         std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"world_size", &world_size},
@@ -272,7 +273,7 @@ struct Begin {
         std::pair{"storage", &storage}, std::pair{"first_seq", &first_seq}, std::pair{"first_report", &first_report},
         std::pair{"first_meeting", &first_meeting}, std::pair{"keep_all_ranks", &keep_all_ranks},
         std::pair{"score_attribute", &score_attribute}, std::pair{"heartbeat_interval", &heartbeat_interval},
-        std::pair{"keep", &keep}, std::pair{"extra", &extra});
+        std::pair{"max_report_size", &max_report_size}, std::pair{"keep", &keep}, std::pair{"extra", &extra});
   }
 };
 

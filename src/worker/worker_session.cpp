@@ -7,16 +7,52 @@
 
 #include "base/failure.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "sys/node.h"
 #include "wire/codec.h"
 
 namespace lockstep::worker {
 namespace {
 
-Bytes encoded(const Value& metrics) {
+/// "16 MB", "17.3 MB".
+std::string size_text(std::size_t bytes) {
+  std::string text = human_size(static_cast<double>(bytes));
+  if (const auto zero = text.find(".0 "); zero != std::string::npos) text.erase(zero, 2);
+  return text;
+}
+
+/// Says which of the metrics takes most, and what to do.
+[[noreturn]] void refuse_size(const Value& metrics, std::size_t size, int most) {
+  std::string path = "metrics";
+  std::size_t biggest_size = size;
+  for (const Value* at = &metrics; at->is_object() && !at->empty();) {
+    const Value& dict = *at;
+    std::string key;
+    biggest_size = 0;
+    for (const auto& [name, value] : dict.get_ref<const Value::object_t&>()) {
+      const std::size_t value_size = wire::encode_value(value).size();
+      if (value_size <= biggest_size) continue;
+      biggest_size = value_size;
+      at = &value;
+      key = name;
+    }
+    path += "[" + in_quotes(key) + "]";
+  }
+  throw ConfigError("[report] the metrics take " + size_text(size) + ", of which " + path + " is " +
+                    size_text(biggest_size) + "; a report may have at most " +
+                    size_text(static_cast<std::size_t>(most)) +
+                    ". Put what is big into a checkpoint: report(metrics, checkpoint); or raise max_report_size of "
+                    "RunConfig");
+}
+
+/// The metrics as they are sent.
+Bytes encoded(const Value& metrics, int most) {
   if (!metrics.is_object() && !metrics.is_null())
     throw ConfigError("[report] metrics must be a dict of names and plain values");
-  return wire::encode_value(metrics.is_null() ? Value::object() : metrics);  // report({}, ...) in C++ gives null
+  // report({}, ...) in C++ gives null.
+  Bytes bytes = wire::encode_value(metrics.is_null() ? Value::object() : metrics);
+  if (bytes.size() > static_cast<std::size_t>(most)) refuse_size(metrics, bytes.size(), most);
+  return bytes;
 }
 
 wire::Begin first_message(wire::Channel& channel) {
@@ -148,15 +184,15 @@ std::string WorkerSession::partial_name() const {
 void WorkerSession::report(const Value& metrics, const std::optional<Checkpoint>& checkpoint) {
   check_running();
   checkpoints_->check();
-  if (checkpoint && keeps_checkpoints()) return add_checkpoint(encoded(metrics), *checkpoint);
+  if (checkpoint && keeps_checkpoints()) return add_checkpoint(encoded(metrics, begin_.max_report_size), *checkpoint);
   if (checkpoint) last_checkpoint_report_ = reports_.load();
-  add_report(encoded(metrics), false);
+  add_report(encoded(metrics, begin_.max_report_size), false);
 }
 
 void WorkerSession::report_dict(const std::optional<Value>& metrics, const store::DictParts& parts) {
   check_running();
   checkpoints_->check();
-  add_checkpoint(metrics ? encoded(*metrics) : Bytes{}, parts);
+  add_checkpoint(metrics ? encoded(*metrics, begin_.max_report_size) : Bytes{}, parts);
 }
 
 void WorkerSession::save_checkpoint(const Checkpoint& checkpoint) {

@@ -6,6 +6,8 @@
 #include <limits>
 #include <lockstep/error.h>
 
+#include "growth.h"
+
 namespace lockstep {
 namespace {
 
@@ -84,6 +86,35 @@ TEST(Value, AMissingKeyIsNamedWithThoseThereAre) {
   EXPECT_EQ(refusal(value["model"], "lr"), "[value] there is no key \"lr\"; there are \"layers\"");
   EXPECT_EQ(refusal(Value::object(), "lr"), "[value] there is no key \"lr\"; the dict is empty");
   EXPECT_EQ(refusal(Value(3), "lr"), "[value] there is no key \"lr\"; this is no dict but number");
+}
+
+TEST(Json, OfEqualKeysTheLastCounts) {
+  EXPECT_EQ(to_json(parse_json(R"({"a": 1, "b": {"c": 2, "c": 3}, "a": [4, 5]})", "test")),
+            R"({"a": [4, 5], "b": {"c": 3}})");
+}
+
+TEST(Json, ReadsWhatTheLibraryReads) {
+  for (const char* text : {"null", "[]", "{}", "-1", "18446744073709551615", "1e3", R"("\u00e9\ud83d\ude00\n")",
+                           "[[], [{}]]", R"({"a": [1, {"b": null}], "c": true})"})
+    EXPECT_EQ(parse_json(text, "test"), Value::parse(text)) << text;
+  for (const char* text : {"", "[1,", "{\"a\"}", "[1] 2", "1e999", "\"\xff\"", "nul"})
+    EXPECT_THROW(parse_json(text, "test"), StorageError) << text;
+}
+
+TEST(Json, ManyKeysCostNoMoreThanTheirNumber) {
+  expect_linear(4'000, [](std::size_t keys) {
+    std::string text = "{";
+    for (std::size_t i = 0; i < keys; ++i) text += (i > 0 ? ", \"" : "\"") + std::to_string(i) + "\": 1";
+    EXPECT_EQ(parse_json(text + "}", "test").size(), keys);
+  });
+}
+
+TEST(Json, StringsAreEscapedAsTheLibraryDoes) {
+  std::string all = "\u00e9\u20ac\U0001f600\x7f\"\\ plain";
+  for (char c = 0; c < 32; ++c) all += c;
+  std::string out;
+  append_json_string(out, all);
+  EXPECT_EQ(out, Value(all).dump());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "metrics/metric_texts.h"
 
 #include <gtest/gtest.h>
+#include <lockstep/array.h>
 
 namespace lockstep::metrics {
 namespace {
@@ -17,6 +18,8 @@ TEST(MetricTexts, WhatDoesNotFitALineIsLeftOut) {
   const Value metrics = {
       {"list", {1, 2}}, {"none", nullptr}, {"long", std::string(100, 'x')}, {"empty", Value::object()}};
   EXPECT_EQ(metric_texts(metrics, Keys::all, 10), Texts{});
+  const Value array = Array{"int8", {2}, Bytes{1, 2}};
+  EXPECT_EQ(metric_texts({{"array", array}, {"filed", with_summaries(array)}}, Keys::all, 10), Texts{});
   EXPECT_EQ(metric_texts(Value(5), Keys::all, 10), Texts{});
 }
 

@@ -1,6 +1,7 @@
 #include "wire/cbor.h"
 
 #include <gtest/gtest.h>
+#include <lockstep/array.h>
 
 #include <cmath>
 
@@ -31,7 +32,8 @@ TEST(Cbor, KeepsOrderOfKeys) {
 
 // An independent implementation of the same standard agrees, both ways.
 TEST(Cbor, AgreesWithNlohmann) {
-  EXPECT_EQ(Value::from_cbor(encode_value(sample_value())), sample_value());
+  const auto keep_tags = Value::cbor_tag_handler_t::store;
+  EXPECT_EQ(Value::from_cbor(encode_value(sample_value()), true, true, keep_tags), sample_value());
   EXPECT_EQ(decode_value(Value::to_cbor(sample_value())), sample_value());
 }
 
@@ -91,6 +93,23 @@ TEST(Cbor, SkipEndsWhereTheItemEnds) {
 TEST(Cbor, ClaimsBuyNoMemory) {
   EXPECT_THROW(decode_value(hex("9a40000000f6f6f6f6")), WireError);
   EXPECT_THROW(decode_value(hex("7a40000000616161")), WireError);
+}
+
+TEST(Cbor, ArraysTravelAsTaggedBytes) {
+  const std::vector<float> numbers{1, 2, 3};
+  const Value value{{"a", Array{"float32", {3}, memory_of(numbers)}}, {"b", 1}};
+  EXPECT_EQ(decode_value(encode_value(value)), value);
+  const Value back = decode_value(encode_value(value));
+  ASSERT_TRUE(array_in(back["a"]));
+  // As the library writes bytes of a subtype.
+  EXPECT_EQ(encode_value(value["a"]), Bytes(Value::to_cbor(value["a"])));
+  Bytes wrong = encode_value(value["a"]);
+  wrong[4] = 'g';  // the type's first letter
+  EXPECT_THROW(decode_value(wrong), WireError);
+  const Bytes skipped = encode_value(value);
+  CborReader reader(skipped);
+  reader.skip();
+  EXPECT_TRUE(reader.at_end());
 }
 
 }  // namespace

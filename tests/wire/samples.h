@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockstep/array.h>
+
 #include <limits>
 #include <string>
 #include <vector>
@@ -18,7 +20,8 @@ inline Value sample_value() {
                {"nested", {{"a", {{"b", Value::object()}}}}},
                {"big", std::numeric_limits<std::uint64_t>::max()},
                {"small", std::numeric_limits<std::int64_t>::min()},
-               {"bytes", Value::binary({0, 255, 7})}};
+               {"bytes", Value::binary({0, 255, 7})},
+               {"array", Array{"int8", {3}, Bytes{1, 2, 3}}}};
 }
 
 inline StartAttempt sample_start() {

@@ -265,5 +265,20 @@ TEST_F(WorkerSessionTest, AKeptOneEndsWhenTheAgentIsGone) {
   EXPECT_FALSE(session->wait_for_next());
 }
 
+TEST_F(WorkerSessionTest, AReportThatIsTooBigIsRefusedAndNotSent) {
+  wire::Begin small = rank(0);
+  small.max_report_size = 1000;
+  begin(small);
+  try {
+    session->report({{"x", 1}, {"big", {{"a", std::string(10, 'x')}, {"b", std::string(2000, 'x')}}}}, std::nullopt);
+    FAIL() << "it was taken";
+  } catch (const ConfigError& error) {
+    for (const char* words : {"the metrics take 2 kB", "metrics[\"big\"][\"b\"] is 2 kB", "at most 1 kB", "checkpoint"})
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+  }
+  session->report({{"x", std::string(900, 'x')}}, std::nullopt);
+  EXPECT_EQ(next<wire::Reports>().reports.at(0).index, 0);
+}
+
 }  // namespace
 }  // namespace lockstep::worker

@@ -269,12 +269,14 @@ def _chosen(where: str, results: Results, ranks: Sequence[int] | None) -> Result
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON holds it: arrays are lists, their elements numbers; what is none of that becomes its repr."""
+    """`value` as JSON holds it: arrays of numbers as in the run's own files; what is none of that becomes its repr."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(item) for item in value]
     if not isinstance(value, (bool, int, float, str)) and callable(getattr(value, "tolist", None)):
-        value = value.tolist()
-        return [_plain(item) for item in value] if isinstance(value, list) else plain(value)
+        try:
+            return _core.as_in_files(value)
+        except TypeError:
+            return _plain(value.tolist())
     return plain(value)

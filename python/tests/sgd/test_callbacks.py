@@ -200,7 +200,7 @@ def test_json_holds_values_of_any_kind(run: Path) -> None:
                 "scalar": 0.5,
                 "count": 3,
                 "flag": True,
-                "array": [[0, 1], [2, 3]],
+                "array": {"shape": [2, 2], "dtype": "int64", "values": [[0, 1], [2, 3]]},
                 "tuple": [1, "zwei"],
                 "nested": {"3": 1.5, "x": [1]},
                 "text": "Grüße 🚀",
