@@ -27,7 +27,7 @@ struct Result {
     return best_checkpoints.empty() ? checkpoint : std::optional(best_checkpoints.back().first);
   }
 
-  /// Reads a run directory. Throws StorageError when it is none.
+  /// Reads a run by its directory, or its name in the default storage path. Throws StorageError when there is none.
   static Result from_path(const std::filesystem::path& run);
 };
 

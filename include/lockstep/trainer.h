@@ -31,8 +31,8 @@ class DataParallelTrainer {
   /// StorageError when it could not run. One at a time per process.
   Result fit();
 
-  /// A trainer that goes on with the run at `path`: same directory, latest good checkpoint. fit() of a finished run
-  /// returns its result at once.
+  /// A trainer that goes on with a run: same directory, latest good checkpoint. fit() of a finished run returns its
+  /// result at once. `path` is the run's directory, or its name in the default storage path, here and below.
   static DataParallelTrainer restore(const std::filesystem::path& path, TrainFunction function);
   /// Whether `path` holds a run.
   static bool can_restore(const std::filesystem::path& path);

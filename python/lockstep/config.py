@@ -305,6 +305,16 @@ def local_path(path: str | os.PathLike[str], what: str) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
+def run_path(path: str | os.PathLike[str], what: str) -> str:
+    """The directory of the run that a user names: a path, or a name in the default storage path.
+
+    Where there is no run, the path.
+    """
+    place = local_path(path, what)
+    found = _core.find_run(os.fspath(path))
+    return place if found is None else os.path.abspath(found)
+
+
 def seconds(value: float | timedelta, what: str) -> float:
     """A duration in seconds; refuses what is not positive and finite."""
     number = value.total_seconds() if isinstance(value, timedelta) else value

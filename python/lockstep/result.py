@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep import _core
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import local_path
+from lockstep.config import run_path
 from lockstep.errors import (
     ConfigError,
     Failure,
@@ -117,11 +117,15 @@ class Result:
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Result:
-        """Reads a run directory. Raises StorageError when it is none.
+        """Reads a run by its directory, or by its name in the default storage path::
+
+            Result.from_path("digits-1").metrics
+
+        Raises StorageError when there is none.
 
         Checkpoints are of the type that the run's trainer gives, where the module of that trainer has been imported.
         """
-        return cls._from_outcome(_core.read_run(local_path(path, "[result] path")))
+        return cls._from_outcome(_core.read_run(run_path(path, "[result] path")))
 
     @property
     def log_dir(self) -> Path:

@@ -23,6 +23,7 @@ from lockstep.config import (
     is_dataclass_object,
     local_path,
     plain,
+    run_path,
 )
 from lockstep.errors import ConfigError, EngineError, StorageError, TrainingInterrupted
 from lockstep.result import Result, register_checkpoint_type
@@ -112,18 +113,22 @@ class DataParallelTrainer:
         run_config: RunConfig | None = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     ) -> Self:
-        """A trainer that goes on with the run at `path`: same directory, newest good checkpoint::
+        """A trainer that goes on with a run: same directory, newest good checkpoint::
 
             DataParallelTrainer.restore(result.path).fit()
+            DataParallelTrainer.restore("digits-1").fit()  # by its name, in the default storage path
 
         What is not given is as it was, callbacks excepted: pass those in `run_config`, whose name and storage_path must
         be left out. ``fit()`` of a finished run returns its ``Result`` at once, unless there is a new
         `train_loop_config`. Without `train_loop_per_worker` the workers unpickle the function that the run directory
         holds. `resume_from_checkpoint` counts only for a run that has no checkpoint of its own yet.
         """
-        place = local_path(path, "[restore] path")
-        if not cls.can_restore(place):
-            raise ConfigError(f"[restore] {place} holds no run; give the directory that Result.path names")
+        place = run_path(path, "[restore] path")
+        if _core.find_run(place) is None:
+            raise ConfigError(
+                f"[restore] {place} holds no run, and the storage path has none of that name; "
+                "give the directory that Result.path names"
+            )
         if run_config is not None and (run_config.name or run_config.storage_path or run_config.local_dir):
             raise ConfigError("[restore] run_config has a name or storage_path; a restored run stays in its place")
         saved = _saved_settings(place)
@@ -144,8 +149,8 @@ class DataParallelTrainer:
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether `path` holds a run."""
-        return _core.can_restore(local_path(path, "[restore] path"))
+        """Whether `path` holds a run, or is the name of one in the default storage path."""
+        return _core.find_run(run_path(path, "[restore] path")) is not None
 
     def __repr__(self) -> str:
         function = getattr(self.train_loop_per_worker, "__qualname__", None) or repr(self.train_loop_per_worker)
@@ -195,13 +200,15 @@ class DataParallelTrainer:
 
     @classmethod
     def _to_resume_from(cls, given: Checkpoint | str | os.PathLike[str] | None) -> Checkpoint | None:
-        """The checkpoint that was given, that lies at a path, or that is the newest of the run at that path."""
+        """The checkpoint that was given, the one at a path, or the newest of the run there or of that name."""
         if given is None or isinstance(given, Checkpoint):
             return given
         _check("resume_from_checkpoint", given, (str, os.PathLike), "a Checkpoint, a path or None")
         place = local_path(given, "[trainer] resume_from_checkpoint")
+        if not os.path.exists(place):
+            place = run_path(given, "[trainer] resume_from_checkpoint")
         kind = cls._type_of_checkpoints()
-        if not _core.can_restore(place):
+        if _core.find_run(place) is None:
             return kind.from_directory(place)
         newest = _core.read_run(place).checkpoint
         if newest is None:

@@ -9,6 +9,7 @@
 #include "bindings.h"
 #include "convert.h"
 #include "engine/local/local_engine.h"
+#include "store/find_run.h"
 #include "store/run_directory.h"
 #include "sys/node.h"
 #include "sys/signals.h"
@@ -192,7 +193,10 @@ void bind_trainer(py::module_& module) {
       .def_property_readonly("failures", [](const Result& self) { return failures_of(self.failures); });
 
   module.def("read_run", [](const std::string& path) { return Result::from_path(path); });
-  module.def("can_restore", [](const std::string& path) { return train::can_restore(path); });
+  module.def("find_run", [](const std::string& name) -> std::optional<std::string> {
+    const auto found = store::find_run(name);
+    return found ? std::optional(found->string()) : std::nullopt;
+  });
   module.def("check_run_name", [](const std::string& name) { check_run_name(name); });
   module.def("check_hosts", [](const std::vector<std::string>& hosts) { driver::slots_of(hosts); });
   module.def("node_resources", &sys::node_resources);

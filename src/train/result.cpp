@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "driver/checkpoint_keeper.h"
 #include "driver/run_record.h"
+#include "store/find_run.h"
 #include "store/run_directory.h"
 #include "sys/node.h"
 #include "sys/process.h"
@@ -32,14 +33,15 @@ CheckpointConfig checkpoint_config(const Value& settings) {
 const std::vector<Failure>& TrainingError::failures() const { return result_->failures; }
 
 Result Result::from_path(const std::filesystem::path& run) {
-  store::RunDirectory directory(run);
-  if (!directory.exists()) throw StorageError("[result] " + run.string() + " holds no run: it has no run.json");
+  const auto found = store::find_run(run);
+  if (!found) throw StorageError("[result] " + run.string() + " holds no run: it has no run.json");
+  store::RunDirectory directory(*found);
   const Value json = directory.read_run_json();
   const auto record = driver::RunRecord::from_value(json);
   driver::CheckpointKeeper keeper(directory, checkpoint_config(record.config_run), [](const std::string&) {});
   keeper.load();
   Result result;
-  result.path = std::filesystem::absolute(run);
+  result.path = std::filesystem::absolute(*found);
   result.state = record.state == "running" && driver_is_dead(json) ? "died" : record.state;
   result.metrics = record.metrics;
   if (directory.has_file("params.json")) {

@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "driver/run_record.h"
 #include "engine/local/local_engine.h"
-#include "store/run_directory.h"
+#include "store/find_run.h"
 #include "sys/environment.h"
 #include "sys/signals.h"
 #include "train/launch.h"
@@ -166,14 +166,15 @@ DataParallelTrainer::DataParallelTrainer(TrainFunction function, TrainerOptions 
 
 DataParallelTrainer DataParallelTrainer::restore(const std::filesystem::path& path, TrainFunction function) {
   TrainerOptions options;
-  const std::filesystem::path run = std::filesystem::absolute(path).lexically_normal();
+  std::filesystem::path run = std::filesystem::absolute(store::find_run(path).value_or(path)).lexically_normal();
+  if (!run.has_filename()) run = run.parent_path();  // "results/digits-1/"
   train::read_settings(run, options);
   DataParallelTrainer trainer(function, std::move(options));
   trainer.restore_ = true;
   return trainer;
 }
 
-bool DataParallelTrainer::can_restore(const std::filesystem::path& path) { return train::can_restore(path); }
+bool DataParallelTrainer::can_restore(const std::filesystem::path& path) { return store::find_run(path).has_value(); }
 
 Result DataParallelTrainer::fit() {
   if (arguments().empty()) throw ConfigError("[trainer] call lockstep::init(argc, argv) first in main");

@@ -1,5 +1,6 @@
 #include "sys/directory_lock.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <lockstep/error.h>
 #include <sys/wait.h>
@@ -56,6 +57,17 @@ TEST_F(DirectoryLockTest, AForkDoesNotHoldItOn) {
   EXPECT_TRUE(DirectoryLock::take(place));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
+}
+
+TEST_F(DirectoryLockTest, OfAnOpenDirectory) {
+  const Descriptor open(::open(place.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  EXPECT_EQ(DirectoryLock::is_held(place), false);
+  auto held = DirectoryLock::take(open.get());
+  ASSERT_TRUE(held);
+  EXPECT_FALSE(DirectoryLock::take(open.get()));
+  EXPECT_EQ(DirectoryLock::is_held(place), true);
+  held.reset();
+  EXPECT_EQ(DirectoryLock::is_held(place), false);
 }
 
 TEST_F(DirectoryLockTest, ThereMustBeADirectory) {
