@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "commands.h"
 #include "run_summary.h"
+#include "store/find_run.h"
 #include "store/run_directory.h"
 #include "store/verify.h"
 #include "table.h"
@@ -59,11 +60,10 @@ bool report(const fs::path& checkpoint, const Terminal& terminal) {
 
 /// A directory that is no run is taken for a checkpoint.
 fs::path find_run_or_checkpoint(const std::string& name) {
-  if (is_run(name)) return name;
+  if (auto run = store::find_run(name)) return *run;
   std::error_code ignored;
-  if (!name.empty() && fs::is_directory(name, ignored)) return name;
-  if (!name.empty() && fs::is_directory(store::default_storage_path() / name, ignored))
-    return store::default_storage_path() / name;
+  for (fs::path& place : store::places_of_run(name))
+    if (fs::is_directory(place, ignored)) return std::move(place);
   throw ConfigError("[checkpoint] there is no run or checkpoint " + in_quotes(name) +
                     "; give a directory, or a name below " + in_quotes(store::default_storage_path().native()));
 }

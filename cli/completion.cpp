@@ -30,18 +30,22 @@ _lockstep() {
     local current="${COMP_WORDS[COMP_CWORD]}" command="${COMP_WORDS[1]}" word
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        _lockstep_words "$current" "run runs logs checkpoint new completion --help --version --cmake-dir"
+        _lockstep_words "$current" "run runs stop prune logs checkpoint new completion --help --version --cmake-dir"
     elif [[ "$command" == run && COMP_CWORD -eq 2 && "$current" == -* ]]; then
-        _lockstep_words "$current" "--as-ray --help"
+        _lockstep_words "$current" "--as-ray --help -m"
     elif [[ "$command" == run ]]; then
         compopt -o filenames 2>/dev/null
         while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$current")
     elif [[ "$current" == -* ]]; then
-        if [[ "$command" == logs ]]; then
-            _lockstep_words "$current" "--rank --follow --help"
-        else
-            _lockstep_words "$current" "--help"
-        fi
+        case "$command" in
+            logs) _lockstep_words "$current" "--rank --follow --help" ;;
+            runs) _lockstep_words "$current" "--state --limit --json --help" ;;
+            stop) _lockstep_words "$current" "--timeout --kill --help" ;;
+            prune) _lockstep_words "$current" "--older-than --keep --max-size --state --yes --dry-run --help" ;;
+            *) _lockstep_words "$current" "--help" ;;
+        esac
+    elif [[ "${COMP_WORDS[COMP_CWORD - 1]}" == --state ]]; then
+        _lockstep_words "$current" "running finished failed interrupted died unreadable"
     elif [[ "$command" == completion ]]; then
         _lockstep_words "$current" "bash zsh fish"
     elif [[ "$command" == checkpoint ]] && ((COMP_CWORD == 2)); then
@@ -53,7 +57,7 @@ _lockstep() {
             compopt -o filenames 2>/dev/null
             while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -d -- "$current")
         fi
-    elif [[ "${COMP_WORDS[COMP_CWORD - 1]}" != --rank ]]; then
+    elif [[ "${COMP_WORDS[COMP_CWORD - 1]}" != --@(rank|limit|timeout|older-than|keep|max-size) ]]; then
         _lockstep_runs "$current"
     fi
 }
@@ -73,8 +77,10 @@ _lockstep_runs() {
 _lockstep() {
     local -a commands verbs kinds
     commands=(
-        'run:Run a Python script'
+        'run:Run a Python script or module'
         'runs:List runs'
+        'stop:End a running run'
+        'prune:Delete runs by age, number or size'
         'logs:Print what the workers of a run printed'
         'checkpoint:List or verify checkpoints'
         'new:Write a project to start from'
@@ -90,12 +96,30 @@ _lockstep() {
     case "${words[2]}" in
         run)
             if ((CURRENT == 3)) && [[ "${words[3]}" == -* ]]; then
-                compadd -- --as-ray --help
+                compadd -- --as-ray --help -m
             else
                 _files
             fi
             ;;
-        runs) _files -/ ;;
+        runs)
+            shift words
+            ((CURRENT--))
+            _arguments '*--state[Only runs in these states]:state:(running finished failed interrupted died unreadable)' \
+                '--limit[Only the N newest]:number:' '--json[Print a JSON array]' '1:run:_lockstep_runs'
+            ;;
+        stop)
+            shift words
+            ((CURRENT--))
+            _arguments '--timeout[How long to wait]:time:' '--kill[Kill the driver at once]' '1:run:_lockstep_runs'
+            ;;
+        prune)
+            shift words
+            ((CURRENT--))
+            _arguments '--older-than[That ended longer ago]:time:' '--keep[All but the N newest]:number:' \
+                '--max-size[The oldest, until the others have this size]:size:' \
+                '*--state[Only runs in these states]:state:(finished failed interrupted died unreadable)' \
+                '(-y --yes)'{-y,--yes}'[Do not ask]' '--dry-run[Only show]' '1:run:_lockstep_runs'
+            ;;
         logs)
             shift words
             ((CURRENT--))
@@ -141,15 +165,28 @@ complete -c lockstep -f
 complete -c lockstep -n __fish_use_subcommand -l version -d 'Print the version'
 complete -c lockstep -n __fish_use_subcommand -l cmake-dir -d 'Print the directory of the CMake package'
 complete -c lockstep -s h -l help -d 'Print help'
-complete -c lockstep -n __fish_use_subcommand -a run -d 'Run a Python script'
+complete -c lockstep -n __fish_use_subcommand -a run -d 'Run a Python script or module'
 complete -c lockstep -n __fish_use_subcommand -a runs -d 'List runs'
+complete -c lockstep -n __fish_use_subcommand -a stop -d 'End a running run'
+complete -c lockstep -n __fish_use_subcommand -a prune -d 'Delete runs by age, number or size'
 complete -c lockstep -n __fish_use_subcommand -a logs -d 'Print what the workers of a run printed'
 complete -c lockstep -n __fish_use_subcommand -a checkpoint -d 'List or verify checkpoints'
 complete -c lockstep -n __fish_use_subcommand -a new -d 'Write a project to start from'
 complete -c lockstep -n __fish_use_subcommand -a completion -d 'Print a completion script'
 complete -c lockstep -n '__fish_seen_subcommand_from run' -F
 complete -c lockstep -n '__fish_seen_subcommand_from run' -l as-ray -d 'Let import ray be Lockstep'
-complete -c lockstep -n '__fish_seen_subcommand_from runs' -a '(__fish_complete_directories (commandline -ct))'
+complete -c lockstep -n '__fish_seen_subcommand_from run' -s m -x -d 'A module, as python -m'
+complete -c lockstep -n '__fish_seen_subcommand_from runs stop prune' -a '(__lockstep_runs)'
+complete -c lockstep -n '__fish_seen_subcommand_from runs prune' -l state -x -a 'running finished failed interrupted died unreadable'
+complete -c lockstep -n '__fish_seen_subcommand_from runs' -l limit -x -d 'Only the N newest'
+complete -c lockstep -n '__fish_seen_subcommand_from runs' -l json -d 'Print a JSON array'
+complete -c lockstep -n '__fish_seen_subcommand_from stop' -l timeout -x -d 'How long to wait'
+complete -c lockstep -n '__fish_seen_subcommand_from stop' -l kill -d 'Kill the driver at once'
+complete -c lockstep -n '__fish_seen_subcommand_from prune' -l older-than -x -d 'That ended longer ago'
+complete -c lockstep -n '__fish_seen_subcommand_from prune' -l keep -x -d 'All but the N newest'
+complete -c lockstep -n '__fish_seen_subcommand_from prune' -l max-size -x -d 'The oldest, until the others have this size'
+complete -c lockstep -n '__fish_seen_subcommand_from prune' -s y -l yes -d 'Do not ask'
+complete -c lockstep -n '__fish_seen_subcommand_from prune' -l dry-run -d 'Only show'
 complete -c lockstep -n '__fish_seen_subcommand_from logs' -a '(__lockstep_runs)'
 complete -c lockstep -n '__fish_seen_subcommand_from logs' -l rank -x -d 'Only this rank'
 complete -c lockstep -n '__fish_seen_subcommand_from logs' -s f -l follow -d 'Until the run ends'

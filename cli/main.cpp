@@ -8,6 +8,8 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "commands.h"
+#include "quantities.h"
+#include "run_summary.h"
 #include "terminal.h"
 
 namespace lockstep::cli {
@@ -18,7 +20,8 @@ constexpr int kWrongUsage = 2;
 
 struct RunFormatter : CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: lockstep run [-h] [--as-ray[=RELEASE]] SCRIPT [ARGS...]\n";
+    return "Usage: lockstep run [-h] [--as-ray[=RELEASE]] SCRIPT [ARGS...]\n"
+           "       lockstep run [-h] [--as-ray[=RELEASE]] -m MODULE [ARGS...]\n";
   }
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
     return option->check_lname("as-ray") ? "--as-ray[=RELEASE]"
@@ -44,6 +47,25 @@ std::string failure_message(const CLI::App* app, const CLI::Error& error) {
   return "lockstep: " + what + "; see `" + command + " --help`\n";
 }
 
+void add_states(CLI::App& command, std::vector<std::string>& states, const char* what,
+                const std::vector<std::string>& known) {
+  command.add_option("--state", states, what)
+      ->type_name("STATE,...")
+      ->delimiter(',')
+      ->allow_extra_args(false)  // the word that follows is the path
+      ->check(CLI::IsMember(known));
+}
+
+/// `seconds` is a double, or an optional one; `unit` is that of a bare number.
+template <class Seconds>
+void add_duration(CLI::App& command, const std::string& name, const std::string& unit, Seconds& seconds,
+                  const char* what) {
+  command
+      .add_option_function<std::string>(
+          name, [name, unit, &seconds](const std::string& text) { seconds = parse_duration(text, name, unit); }, what)
+      ->type_name("TIME");
+}
+
 /// The parser, and what its options fill in; `command` is what the chosen subcommand does.
 class CommandLine {
  public:
@@ -53,6 +75,8 @@ class CommandLine {
  private:
   void add_run();
   void add_runs();
+  void add_stop();
+  void add_prune();
   void add_logs();
   void add_checkpoint();
   void add_new();
@@ -61,7 +85,10 @@ class CommandLine {
 
   CLI::App app_{"Lockstep: train one function on many workers.", "lockstep"};
   std::function<int()> command_;
-  std::string path_, run_, project_, shell_, as_ray_;
+  std::string run_, project_, shell_, as_ray_;
+  RunsOptions runs_;
+  StopOptions stop_;
+  PruneOptions prune_;
   LogsOptions logs_;
 };
 
@@ -81,6 +108,8 @@ CommandLine::CommandLine() {
       "Examples:\n"
       "  lockstep run train.py --epochs 10    run a script\n"
       "  lockstep runs                        all runs and how they stand\n"
+      "  lockstep stop digits-1               end a run, keep its last checkpoint\n"
+      "  lockstep prune --older-than 30d      delete old runs; asks first\n"
       "  lockstep logs digits-1 --rank 2 -f   what rank 2 prints, as it prints it\n"
       "  lockstep checkpoint verify digits-1  are all its checkpoints whole?\n"
       "  lockstep new cpp my_training         a C++ project to start from\n"
@@ -88,6 +117,8 @@ CommandLine::CommandLine() {
       "Runs lie in ~/lockstep_results, or where LOCKSTEP_STORAGE_PATH says.");
   add_run();
   add_runs();
+  add_stop();
+  add_prune();
   add_logs();
   add_checkpoint();
   add_new();
@@ -102,9 +133,10 @@ CLI::App* CommandLine::add(CLI::App& parent, const char* name, const char* what,
 }
 
 void CommandLine::add_run() {
-  CLI::App* run = add(app_, "run", "Run a Python script",
+  CLI::App* run = add(app_, "run", "Run a Python script or module",
                       "  lockstep run train.py\n"
                       "  lockstep run train.py --epochs 10    everything after the script is the script's\n"
+                      "  lockstep run -m models.train         a module, as `python -m` does\n"
                       "  lockstep run --as-ray train.py       a script written for Ray; --as-ray=2.0 for that release");
   // The script's own options must reach it unread, so the script is no option of ours.
   run->prefix_command();
@@ -119,9 +151,54 @@ void CommandLine::add_runs() {
   CLI::App* runs = add(app_, "runs", "List runs: their state, failures, checkpoints and last metrics",
                        "  lockstep runs                  those in the default place\n"
                        "  lockstep runs /scratch/runs    those in a directory\n"
-                       "  lockstep runs ./digits-1       one run");
-  runs->add_option("PATH", path_, "Directory that holds runs, or a run (default: ~/lockstep_results)")->type_name("");
-  runs->callback([this] { command_ = [this] { return cli::runs(path_); }; });
+                       "  lockstep runs digits-1         one run\n"
+                       "  lockstep runs --limit 10 --state failed,died\n"
+                       "  lockstep runs --json           for programs: a JSON array");
+  runs->add_option("PATH", runs_.path,
+                   "A run's directory or name, or a directory of runs (default: ~/lockstep_results)")
+      ->type_name("");
+  add_states(*runs, runs_.states, "Only runs in these states", {kStates.begin(), kStates.end()});
+  runs->add_option("--limit", runs_.limit, "Only the N newest")->type_name("N")->check(CLI::NonNegativeNumber);
+  runs->add_flag("--json", runs_.json, "Print a JSON array");
+  runs->callback([this] { command_ = [this] { return cli::runs(runs_); }; });
+}
+
+void CommandLine::add_stop() {
+  CLI::App* stop = add(app_, "stop", "End a running run as Ctrl-C does, and wait for its end",
+                       "  lockstep stop digits-1\n"
+                       "  lockstep stop digits-1 --timeout 10m    its last checkpoint takes long to write\n"
+                       "  lockstep stop digits-1 --kill           it does not listen");
+  stop->add_option("RUN", stop_.run, "A run's directory, or its name")->required()->type_name("");
+  add_duration(*stop, "--timeout", "s", stop_.timeout, "How long to wait (default: 60s)");
+  stop->add_flag("--kill", stop_.kill, "Kill the driver at once; its workers end with it");
+  stop->callback([this] { command_ = [this] { return cli::stop(stop_); }; });
+}
+
+void CommandLine::add_prune() {
+  CLI::App* prune = add(app_, "prune", "Delete runs by age, number or size; shows them and asks first",
+                        "  lockstep prune --older-than 7d                   that ended more than a week ago\n"
+                        "  lockstep prune --keep 20                         all but the 20 newest\n"
+                        "  lockstep prune --max-size 10GB                   the oldest, until the rest has 10 GB\n"
+                        "  lockstep prune --state failed,died --keep 3      all of these but the 3 newest\n"
+                        "  lockstep prune /scratch/runs --keep 5 --dry-run  only show what would go\n"
+                        "  lockstep prune digits-1                          one run\n"
+                        "\n"
+                        "With several criteria a run goes only when each of them lets it go. Running runs stay.");
+  prune
+      ->add_option("PATH", prune_.path,
+                   "A run's directory or name, or a directory of runs (default: ~/lockstep_results)")
+      ->type_name("");
+  add_duration(*prune, "--older-than", "", prune_.older_than, "Runs that ended longer ago: 12h, 7d, 2w");
+  prune->add_option("--keep", prune_.keep, "All but the N newest")->type_name("N")->check(CLI::NonNegativeNumber);
+  prune
+      ->add_option_function<std::string>(
+          "--max-size", [this](const std::string& text) { prune_.max_size = parse_size(text, "--max-size"); },
+          "The oldest, until the others have at most this size: 500MB, 10GB")
+      ->type_name("SIZE");
+  add_states(*prune, prune_.states, "Look only at runs in these states", {kStates.begin() + 1, kStates.end()});
+  prune->add_flag("-y,--yes", prune_.yes, "Do not ask");
+  prune->add_flag("--dry-run", prune_.dry_run, "Only show what would be deleted");
+  prune->callback([this] { command_ = [this] { return cli::prune(prune_); }; });
 }
 
 void CommandLine::add_logs() {
@@ -204,6 +281,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     std::fflush(stdout);
     std::fprintf(stderr, "lockstep: %s\n", lockstep::printable(error.what()).c_str());
-    return lockstep::cli::kFailed;
+    const bool is_usage = dynamic_cast<const lockstep::cli::UsageError*>(&error) != nullptr;
+    return is_usage ? lockstep::cli::kWrongUsage : lockstep::cli::kFailed;
   }
 }

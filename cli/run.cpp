@@ -39,8 +39,17 @@ std::string chosen_release(const std::string& option) {
 
 int run(const std::vector<std::string>& arguments, const std::string& as_ray) {
   if (arguments.empty()) throw ConfigError("[run] no script was given; try `lockstep run train.py`");
+  const bool is_module = arguments[0].starts_with("-m");
+  if (arguments[0] == "-m" && arguments.size() == 1)
+    throw UsageError("[run] -m needs a module: lockstep run -m MODULE [ARGS...]");
+  if (arguments[0].starts_with('-') && !is_module)
+    throw UsageError(
+        "[run] unknown option " + arguments[0] +
+        "; usage: lockstep run [--as-ray[=RELEASE]] SCRIPT|-m MODULE [ARGS...]; the number of workers is "
+        "ScalingConfig(num_workers=4) in the script; scripts written for torchrun, which read RANK, need a "
+        "training function first");
   std::error_code ignored;
-  if (!fs::exists(arguments[0], ignored))
+  if (!is_module && !fs::exists(arguments[0], ignored))
     throw ConfigError("[run] there is no script " + in_quotes(arguments[0]) + "; check the path");
 
   std::vector<std::string> words;

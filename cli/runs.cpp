@@ -1,11 +1,14 @@
 #include <lockstep/error.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "commands.h"
 #include "run_summary.h"
+#include "store/find_run.h"
 #include "store/run_directory.h"
 #include "table.h"
 
@@ -14,18 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<fs::path> runs_in(const fs::path& path) {
-  if (is_run(path)) return {path};
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::directory_iterator entries(path, error), end; !error && entries != end; entries.increment(error))
-    if (is_run(entries->path())) found.push_back(entries->path());
-  if (error)
-    throw ConfigError("[runs] " + in_quotes(path.native()) + " cannot be listed: " + error.message() +
-                      "; give a directory that holds runs");
-  return found;
-}
-
 Colour colour_of(const std::string& state) {
   if (state == "running") return Colour::blue;
   if (state == "finished") return Colour::green;
@@ -33,50 +24,102 @@ Colour colour_of(const std::string& state) {
   return Colour::red;
 }
 
-std::string count_of_checkpoints(const fs::path& path) {
+std::optional<std::size_t> count_of_checkpoints(const fs::path& path) {
   try {
-    return std::to_string(store::RunDirectory(path).checkpoints().size());
+    return store::RunDirectory(path).checkpoints().size();
   } catch (const StorageError&) {
-    return "?";
+    return std::nullopt;
   }
-}
-
-/// A path's last component, also of "runs/digits/" and ".".
-std::string name_of(const fs::path& path) {
-  std::error_code ignored;
-  const fs::path whole = fs::weakly_canonical(path, ignored);
-  return whole.filename().string();
 }
 
 std::vector<Table::Cell> row_of(const RunSummary& run) {
   const bool known = run.state != "unreadable";
+  const auto checkpoints = count_of_checkpoints(run.path);
   return {{name_of(run.path)},
           {run.state.empty() ? "?" : run.state, colour_of(run.state)},
           {known ? std::to_string(run.attempts) : "?"},
           {known ? std::to_string(run.failures) : "?", run.failures > 0 ? Colour::red : Colour::plain},
           {known ? std::to_string(run.iterations) : "?"},
           {time_text(run.started)},
-          {known ? human_duration(run.duration) : "-"},
-          {count_of_checkpoints(run.path)},
+          {!known         ? "-"
+           : run.duration ? human_duration(*run.duration)
+                          : "?"},
+          {checkpoints ? std::to_string(*checkpoints) : "?"},
           {metrics_text(run.metrics)}};
 }
 
-}  // namespace
+Value or_null(int number) { return number > 0 ? Value(number) : Value(nullptr); }
+Value or_null(double number) { return number > 0 ? Value(number) : Value(nullptr); }
+Value or_null(const std::string& text) { return text.empty() ? Value(nullptr) : Value(text); }
 
-int runs(const std::string& path) {
-  const fs::path place = path.empty() ? store::default_storage_path() : fs::path(path);
+/// JSON has no word for NaN and infinity.
+void replace_non_finite(Value& value) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) value = nullptr;
+  if (value.is_structured())
+    for (auto& item : value) replace_non_finite(item);
+}
+
+Value object_of(const RunSummary& run) {
+  const bool known = run.state != "unreadable";
+  const auto checkpoints = count_of_checkpoints(run.path);
+  const auto if_known = [&](auto number) { return known ? Value(number) : Value(nullptr); };
+  Value metrics = run.metrics;
+  replace_non_finite(metrics);
   std::error_code ignored;
-  const bool nothing_yet = path.empty() && !fs::exists(place, ignored);
+  return Value{{"name", name_of(run.path)},
+               {"path", fs::weakly_canonical(run.path, ignored).native()},
+               {"state", or_null(run.state)},
+               {"trainer", or_null(run.trainer)},
+               {"num_workers", or_null(run.num_workers)},
+               {"attempts", if_known(run.attempts)},
+               {"failures", if_known(run.failures)},
+               {"iterations", if_known(run.iterations)},
+               {"created", or_null(run.started)},
+               {"updated", or_null(run.updated)},
+               {"finished", or_null(run.finished)},
+               {"duration", run.duration ? Value(*run.duration) : Value(nullptr)},
+               {"checkpoints", checkpoints ? Value(*checkpoints) : Value(nullptr)},
+               {"metrics", std::move(metrics)},
+               {"error", or_null(run.error)},
+               {"driver", {{"hostname", or_null(run.driver_host)}, {"pid", or_null(run.driver_pid)}}}};
+}
+
+/// The run that is named, or all of the directory: those that the options ask for, newest first.
+std::vector<RunSummary> wanted_runs(const RunsOptions& options) {
+  const auto named = store::find_run(options.path);
   std::vector<RunSummary> found;
-  if (!nothing_yet)
-    for (const fs::path& run : runs_in(place)) found.push_back(read_run(run));
-  if (found.empty()) {
-    std::printf("no runs in %s\n", printable(place.native()).c_str());
-    return 0;
+  for (const fs::path& path : named ? std::vector{*named} : runs_in(options.path)) {
+    RunSummary run = read_run(path);
+    const auto& states = options.states;
+    if (states.empty() || std::find(states.begin(), states.end(), run.state) != states.end())
+      found.push_back(std::move(run));
   }
   std::sort(found.begin(), found.end(), [](const RunSummary& a, const RunSummary& b) {
     return a.started != b.started ? a.started > b.started : a.path < b.path;
   });
+  if (options.limit && found.size() > *options.limit) found.resize(*options.limit);
+  return found;
+}
+
+void print_json(const std::vector<RunSummary>& runs) {
+  Value list = Value::array();
+  for (const RunSummary& run : runs) list.push_back(object_of(run));
+  std::fputs(to_pretty_json(list).c_str(), stdout);
+}
+
+}  // namespace
+
+int runs(const RunsOptions& options) {
+  const std::vector<RunSummary> found = wanted_runs(options);
+  if (options.json) {
+    print_json(found);
+    return 0;
+  }
+  if (found.empty()) {
+    const std::string which = options.states.empty() ? "" : joined(options.states, " or ") + " ";
+    std::printf("no %sruns in %s\n", which.c_str(), printable(storage_of(options.path).native()).c_str());
+    return 0;
+  }
   Table table(
       {"NAME", "STATE", ">ATTEMPTS", ">FAILURES", ">ITERATIONS", "STARTED", ">DURATION", ">CHECKPOINTS", "METRICS"});
   for (const RunSummary& run : found) table.add(row_of(run));

@@ -142,7 +142,18 @@ def test_version(cli: Cli) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["run"], ["runs"], ["logs"], ["checkpoint"], ["checkpoint", "list"], ["checkpoint", "verify"], ["completion"]],
+    [
+        [],
+        ["run"],
+        ["runs"],
+        ["stop"],
+        ["prune"],
+        ["logs"],
+        ["checkpoint"],
+        ["checkpoint", "list"],
+        ["checkpoint", "verify"],
+        ["completion"],
+    ],
 )
 def test_every_command_has_help_with_examples(cli: Cli, command: list[str]) -> None:
     done = cli(*command, "--help")
@@ -694,13 +705,19 @@ def test_bash_completion(environment: dict[str, str], storage: Path, tmp_path: P
     def complete(*words: str) -> list[str]:
         return complete_in_bash(environment, work, *words)
 
-    commands = ["run", "runs", "logs", "checkpoint", "new", "completion"]
+    commands = ["run", "runs", "stop", "prune", "logs", "checkpoint", "new", "completion"]
     assert complete("") == [*commands, "--help", "--version", "--cmake-dir"]
     assert complete("ru") == ["run", "runs"]
     assert complete("run", "tr") == ["train.py"]
     assert complete("logs", "dig") == ["digits 2", "digits-1", "digits-here"]
     assert complete("logs", "digits-1", "--r") == ["--rank"]
     assert complete("logs", "digits-1", "--rank", "") == []
+    assert complete("stop", "oth") == ["other"]
+    assert complete("stop", "other", "--t") == ["--timeout"]
+    assert complete("runs", "--") == ["--state", "--limit", "--json", "--help"]
+    assert complete("runs", "--state", "f") == ["finished", "failed"]
+    assert complete("prune", "--ma") == ["--max-size"]
+    assert complete("prune", "--keep", "") == []
     assert complete("checkpoint", "") == ["list", "verify"]
     assert complete("checkpoint", "verify", "o") == ["other"]
     assert complete("completion", "") == ["bash", "zsh", "fish"]
@@ -710,7 +727,7 @@ def test_bash_completion(environment: dict[str, str], storage: Path, tmp_path: P
 def test_other_completion_scripts(cli: Cli, tmp_path: Path, shell: str) -> None:
     done = cli("completion", shell)
     assert done.returncode == 0
-    assert {"run", "runs", "logs", "checkpoint", "completion", "list", "verify"} <= set(
+    assert {"run", "runs", "stop", "prune", "logs", "checkpoint", "completion", "list", "verify"} <= set(
         done.stdout.replace("'", " ").replace(":", " ").replace("(", " ").split()
     )
     if shutil.which(shell):

@@ -1,0 +1,173 @@
+#include <lockstep/error.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "commands.h"
+#include "quantities.h"
+#include "run_summary.h"
+#include "store/find_run.h"
+#include "store/remove_run.h"
+#include "store/tree.h"
+#include "table.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Candidate {
+  RunSummary run;
+  double age = 0;  ///< seconds since its last sign of life
+  double size = 0;
+  bool may_go = false;  ///< it is ours and does not run
+};
+
+double size_of(const fs::path& run) {
+  double size = 0;
+  try {
+    for (const auto& file : store::list_tree(sys::files(), run, store::Links::keep))
+      size += static_cast<double>(file.size);
+  } catch (const StorageError&) {
+    // It is being written, or not readable: what could be counted counts.
+  }
+  return size;
+}
+
+Candidate look_at(const fs::path& path, double now) {
+  Candidate found{.run = read_run(path)};
+  struct stat status {};
+  const bool is_directory = ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  found.may_go = is_directory && status.st_uid == ::geteuid() && found.run.state != "running";
+  double last = std::max({found.run.started, found.run.updated, found.run.finished});
+  if (last == 0 && ::stat((path / "run.json").c_str(), &status) == 0) last = static_cast<double>(status.st_mtime);
+  found.age = std::max(0.0, now - last);
+  found.size = size_of(path);
+  return found;
+}
+
+void check_that_it_may_go(const Candidate& named) {
+  const std::string name = in_quotes(named.run.path.native());
+  if (named.run.state == "running") throw ConfigError("[prune] " + name + " is running; `lockstep stop` ends it");
+  if (!named.may_go) throw ConfigError("[prune] " + name + " is a link or belongs to another user, so it stays");
+}
+
+/// Those that every criterion lets go, the oldest first. Nobody knows what a broken run.json was: without a word about
+/// states such runs go only when they are named.
+std::vector<Candidate> choose(std::vector<Candidate> runs, const PruneOptions& options, bool named) {
+  std::erase_if(runs, [&](const Candidate& each) {
+    const auto& states = options.states;
+    if (states.empty()) return !named && each.run.state == "unreadable";
+    return std::find(states.begin(), states.end(), each.run.state) == states.end();
+  });
+  std::sort(runs.begin(), runs.end(), [](const Candidate& a, const Candidate& b) {
+    return a.age != b.age ? a.age > b.age : a.run.started < b.run.started;
+  });
+  double left = 0;
+  for (const Candidate& each : runs) left += each.size;
+  std::vector<Candidate> chosen;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::size_t newer_and_this = runs.size() - i;
+    if (!runs[i].may_go || (options.older_than && runs[i].age < *options.older_than) ||
+        (options.keep && newer_and_this <= *options.keep) || (options.max_size && left <= *options.max_size))
+      continue;
+    left -= runs[i].size;
+    chosen.push_back(runs[i]);
+  }
+  return chosen;
+}
+
+std::string sum_of(const std::vector<Candidate>& runs) {
+  double size = 0;
+  for (const Candidate& each : runs) size += each.size;
+  return std::to_string(runs.size()) + (runs.size() == 1 ? " run, " : " runs, ") + human_size(size);
+}
+
+void show(const std::vector<Candidate>& runs) {
+  Table table({"NAME", "STATE", ">AGE", ">SIZE"});
+  for (const Candidate& each : runs)
+    table.add({{name_of(each.run.path)}, {each.run.state}, {age_text(each.age)}, {human_size(each.size)}});
+  std::fputs(table.to_text(Terminal::of_stdout()).c_str(), stdout);
+}
+
+/// What the user answers; nothing when nobody is there to answer.
+std::optional<bool> ask(const std::string& question) {
+  std::printf("%s [y/N] ", question.c_str());
+  std::fflush(stdout);
+  std::string answer;
+  if (!std::getline(std::cin, answer)) {
+    std::printf("\n");
+    return std::nullopt;
+  }
+  return answer == "y" || answer == "Y" || answer == "yes" || answer == "Yes";
+}
+
+int remove_all(const std::vector<Candidate>& runs) {
+  std::vector<Candidate> removed;
+  int code = 0;
+  const auto complain = [&](const std::string& what) {
+    std::fprintf(stderr, "lockstep: [prune] %s\n", printable(what).c_str());
+    code = 1;
+  };
+  for (const Candidate& each : runs) {
+    const std::string name = in_quotes(each.run.path.native());
+    try {
+      switch (store::remove_run(each.run.path)) {
+        case store::Removal::done:
+          removed.push_back(each);
+          break;
+        case store::Removal::in_use:
+          complain(name + " is in use by now and stays");
+          break;
+        case store::Removal::no_run:
+          complain(name + " is no run of yours any more and stays");
+          break;
+      }
+    } catch (const StorageError& error) {
+      complain(std::string(error.what()) + "; " + name + " is not whole any more");
+    }
+  }
+  std::printf("deleted %s\n", sum_of(removed).c_str());
+  return code;
+}
+
+}  // namespace
+
+int prune(const PruneOptions& options) {
+  const auto named = store::find_run(options.path);
+  const bool has_criterion = options.older_than || options.keep || options.max_size || !options.states.empty();
+  if (!named && !has_criterion)
+    throw UsageError("[prune] say what may go: --older-than, --keep, --max-size, --state, or a run's name");
+  const fs::path place = named ? *named : storage_of(options.path);
+  const double now = unix_seconds(wall_now());
+  std::vector<Candidate> runs;
+  for (const fs::path& path : named ? std::vector{place} : runs_in(options.path)) runs.push_back(look_at(path, now));
+  if (named) check_that_it_may_go(runs[0]);
+  const std::vector<Candidate> chosen = choose(std::move(runs), options, named.has_value());
+  if (chosen.empty()) {
+    std::printf("nothing to delete in %s\n", printable(place.native()).c_str());
+    return 0;
+  }
+  show(chosen);
+  if (options.dry_run) {
+    std::printf("%s would be deleted\n", sum_of(chosen).c_str());
+    return 0;
+  }
+  if (!options.yes) {
+    const auto answer = ask("Delete " + sum_of(chosen) + "?");
+    if (!answer) throw ConfigError("[prune] nobody answered, so nothing was deleted; --yes deletes without asking");
+    if (!*answer) {
+      std::printf("nothing was deleted\n");
+      return 1;
+    }
+  }
+  if (!named) store::remove_leftovers(place);
+  return remove_all(chosen);
+}
+
+}  // namespace lockstep::cli
