@@ -39,9 +39,7 @@ def measure() -> list[Row]:
         before = memory_mb(driver.pid, "Private_Dirty")
         driver.stdin.write("go\n")
         driver.stdin.flush()
-        running = 0
-        while running < 4:
-            running += "running (pid" in driver.stderr.readline()
+        assert any("workers running" in line for line in driver.stderr)
         time.sleep(1)
         processes = [driver.pid, *descendants(driver.pid)]
         begin = sum(map(cpu_seconds, processes))

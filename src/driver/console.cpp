@@ -51,7 +51,6 @@ Screen Screen::of_process() {
   if (std::getenv("LOCKSTEP_PLAIN_OUTPUT") != nullptr) return screen;
   screen.out_redraws = out.obeys;
   screen.err_redraws = err.obeys;
-  screen.out_colours = out.colours;
   screen.err_colours = err.colours;
   return screen;
 }
@@ -117,9 +116,8 @@ void Console::emit_line(const std::string& text) {
 
 WorkerLine& Console::line_of(int rank) {
   const auto found = lines_.find(rank);
-  if (found != lines_.end()) return found->second;
-  const std::string name = "[rank " + std::to_string(rank) + "]";
-  return lines_.try_emplace(rank, screen_.out_colours ? "\x1b[2m" + name + "\x1b[0m " : name + " ").first->second;
+  return found != lines_.end() ? found->second
+                               : lines_.try_emplace(rank, "[rank " + std::to_string(rank) + "] ").first->second;
 }
 
 /// Whether the holder's unfinished line keeps the last row.

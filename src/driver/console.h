@@ -17,7 +17,7 @@ namespace lockstep::driver {
 struct Screen {
   int out = STDOUT_FILENO, err = STDERR_FILENO;
   bool out_redraws = false, err_redraws = false;  ///< a terminal whose last row can be drawn again
-  bool out_colours = false, err_colours = false;
+  bool err_colours = false;
   bool shared = false;  ///< both are the same terminal or file
   int width = 80;       ///< columns
 

@@ -11,8 +11,6 @@ namespace {
 constexpr char kEscape = '\x1b';
 constexpr std::size_t kLongestSequence = 64;
 constexpr std::size_t kTab = 8;
-/// "[rank 12] " is not wider, whatever its colour.
-constexpr std::size_t kPrefixColumns = 12;
 
 bool stays_as_it_is(char c) {
   const auto byte = static_cast<unsigned char>(c);
@@ -76,7 +74,7 @@ void WorkerLine::append(std::string& out, std::string_view clean) {
   while (!clean.empty()) {
     if (!std::exchange(begun_, true)) {
       out += prefix_;
-      widest_ = columns_ = kPrefixColumns;
+      widest_ = columns_ = prefix_.size();
     }
     const std::size_t end = clean.find_first_of("\r\n");
     const std::string_view piece = clean.substr(0, end);
@@ -84,7 +82,7 @@ void WorkerLine::append(std::string& out, std::string_view clean) {
       if (std::exchange(returned_, false)) {
         out.append("\r").append(prefix_);
         text_.clear();
-        columns_ = kPrefixColumns;
+        columns_ = prefix_.size();
       }
       out += piece;
       text_ += piece;
@@ -108,7 +106,7 @@ void WorkerLine::widen(std::string_view text) {
 
 std::string WorkerLine::redraw() {
   if (!begun_) return {};
-  columns_ = widest_ = kPrefixColumns;
+  columns_ = widest_ = prefix_.size();
   widen(text_);
   return prefix_ + text_;
 }
