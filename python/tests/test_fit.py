@@ -185,7 +185,7 @@ def test_restore_goes_on_from_the_last_checkpoint(make_trainer: Make) -> None:
         make_trainer(count_to({}), config={"epochs": 6, "fail_at": 3}, name="run").fit()
     failed = caught.value.result
     assert failed is not None and failed.state == "failed"
-    assert f'DataParallelTrainer.restore("{failed.path}").fit()' in str(caught.value)
+    assert f'DataParallelTrainer.restore("{failed.path}", train_func).fit()' in str(caught.value)
     assert DataParallelTrainer.can_restore(failed.path)
 
     again = DataParallelTrainer.restore(failed.path)
