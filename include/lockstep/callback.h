@@ -6,6 +6,7 @@
 #include <lockstep/result.h>
 #include <lockstep/value.h>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -31,12 +32,16 @@ class Callback {
   virtual std::string name() const { return "Callback"; }
   /// Whether on_report wants the metrics of all ranks; otherwise they are not decoded.
   virtual bool wants_all_ranks() const { return false; }
+  /// Whether should_stop() is asked; every report waits for its answer then, on all ranks.
+  virtual bool may_stop() const { return false; }
 
   virtual void on_start(const RunInfo&) {}
   /// Every attempt, the first (0) too, once all its workers run.
   virtual void on_attempt_started(int /*attempt*/) {}
   /// Rank 0 reported: its metrics with the autofilled keys.
   virtual void on_result(const Value& /*metrics*/) {}
+  /// Asked behind on_result, where may_stop() is true: whether the run ends, on every rank after this report.
+  virtual bool should_stop(const Value& /*metrics*/) { return false; }
   /// All ranks made their n-th report of the attempt: metrics by rank, with the keys of the worker (`_timestamp` and so
   /// on); null for a rank that ended without it.
   virtual void on_report(const std::vector<Value>& /*metrics*/) {}
@@ -45,6 +50,14 @@ class Callback {
   /// An attempt ended badly, the first failing rank first; `again` tells whether another one follows.
   virtual void on_attempt_failed(const std::vector<Failure>&, bool /*again*/) {}
   virtual void on_end(const Result&) {}
+
+  /// Ends the run early, from any hook: on every rank after the same report, one of the next.
+  void request_stop() { stop_requested_ = true; }
+  /// For the driver: whether request_stop() was called since the last time.
+  bool take_stop_request() { return std::exchange(stop_requested_, false); }
+
+ private:
+  bool stop_requested_ = false;
 };
 
 }  // namespace lockstep

@@ -46,6 +46,7 @@ struct RunConfig {
   std::optional<std::chrono::duration<double>> hang_timeout{};  ///< no progress for so long is a hang
   std::chrono::duration<double> heartbeat_timeout{10.0};        ///< no heartbeat for so long is a hang
   int max_report_size = 16'000'000;                             ///< most bytes of metrics in one report, up to 1 GiB
+  std::map<std::string, double> stop{};  ///< the run ends after a report of rank 0 with one of these metrics so great
 };
 
 /// All that a trainer takes besides its function.

@@ -4,6 +4,7 @@
 #include <lockstep/callback.h>
 #include <lockstep/checkpoint.h>
 #include <lockstep/config.h>
+#include <lockstep/early_stopping.h>
 #include <lockstep/error.h>
 #include <lockstep/result.h>
 #include <lockstep/session.h>

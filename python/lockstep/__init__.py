@@ -17,7 +17,7 @@ if sys.platform != "linux":
     raise ImportError(f"Lockstep runs on Linux only (it needs pidfds, memfds and namespaces); this is {sys.platform}")
 
 from lockstep import _core, session, train
-from lockstep.callbacks import Callback, LoggerCallback
+from lockstep.callbacks import Callback, EarlyStopping, LoggerCallback
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from lockstep.errors import (
@@ -44,6 +44,7 @@ __all__ = [
     "CheckpointConfig",
     "ConfigError",
     "DataParallelTrainer",
+    "EarlyStopping",
     "EngineError",
     "FailureConfig",
     "InternalError",

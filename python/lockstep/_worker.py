@@ -20,7 +20,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lockstep import _core, _pickling, _sources, session
-from lockstep.errors import LockstepError, StorageError, type_name
+from lockstep.errors import LockstepError, StopTraining, StorageError, type_name
 
 if TYPE_CHECKING:
     from lockstep.backend import BackendConfig
@@ -73,9 +73,10 @@ def _run(core: _core.WorkerSession, worker: int, payload: int | bytes, stacks_fd
     running = True
 
     def interrupted(number: int, frame: FrameType | None) -> None:
-        core.set_stopping()
-        if running:
+        if running and core.stopping:
             raise KeyboardInterrupt
+        if running:
+            raise KeyboardInterrupt("this worker got SIGINT, but the run is not being stopped")
 
     keep: bool = core.begin["keep"]
     backend: BackendConfig | None = _joined
@@ -124,6 +125,8 @@ def _call(function: Callable[..., Any], config: Any, keep: bool) -> Any:
     """Runs it. ``sys.exit()`` without an error ends a script well, but one who should stay has left."""
     try:
         return _pickling.call(function, config)
+    except StopTraining:
+        return None
     except SystemExit as error:
         if keep or error.code not in (None, 0):
             raise

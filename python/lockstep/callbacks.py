@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +68,8 @@ class Callback:
     A callback may take its time, workers go on meanwhile. One that raises ends the run with an error that names it.
     """
 
+    _stop_requested = False
+
     def on_start(self, run: RunInfo) -> None:
         """The run directory is there; no worker runs yet."""
 
@@ -76,6 +78,21 @@ class Callback:
 
     def on_result(self, metrics: dict[str, Any]) -> None:
         """Rank 0 reported: its metrics with the autofilled keys."""
+
+    def should_stop(self, metrics: dict[str, Any]) -> bool:
+        """Asked behind on_result, when it is overridden: True ends the run, on every rank after this report.
+
+        Reports wait for the answer, on all ranks::
+
+            class GoodEnough(Callback):
+                def should_stop(self, metrics):
+                    return metrics["loss"] < 0.1
+        """
+        return False
+
+    def request_stop(self) -> None:
+        """Ends the run early, from any hook: on every rank after the same report, one of the next."""
+        self._stop_requested = True
 
     def on_report(self, results: list[dict[str, Any] | None]) -> None:
         """All ranks made their n-th report of the attempt: metrics by rank, None for a rank that ended without it."""
@@ -88,6 +105,48 @@ class Callback:
 
     def on_end(self, result: Result) -> None:
         """The run is over, well or badly (``result.error``)."""
+
+
+class EarlyStopping(Callback):
+    """Ends a run whose metric no longer gets better::
+
+        RunConfig(callbacks=[EarlyStopping("validation/loss", patience=3)])
+
+    That is: after `patience` results in a row that are not better than the best before by more than `min_delta`.
+    `mode`: ``"min"`` when less is better, ``"max"`` when more is. Results without the metric do not count.
+    """
+
+    def __init__(self, metric: str, patience: int = 1, mode: str = "min", min_delta: float = 0.0) -> None:
+        kinds: dict[str, tuple[type, ...]] = {"metric": (str,), "patience": (int,), "mode": (str,)}
+        for name, value in (("metric", metric), ("patience", patience), ("mode", mode), ("min_delta", min_delta)):
+            if not isinstance(value, kinds.get(name, (int, float))) or isinstance(value, bool):
+                raise ConfigError(f"[EarlyStopping] {name} is {value!r}; a {type(value).__name__} it cannot be")
+        self._rule = _core.EarlyStopping(metric, patience, mode, min_delta)
+
+    @property
+    def best(self) -> float | None:
+        """The best value so far."""
+        return self._rule.best
+
+    def on_start(self, run: RunInfo) -> None:
+        self._rule.reset()
+
+    def should_stop(self, metrics: dict[str, Any]) -> bool:
+        return self._rule.should_stop(metrics)
+
+
+class StopWhen(Callback):
+    """What a function given as ``RunConfig(stop=...)`` says, in the shape that Ray's has."""
+
+    def __init__(self, stop: Callable[[str, dict[str, Any]], Any]) -> None:
+        self._stop = stop
+        self._trial_id = ""
+
+    def on_start(self, run: RunInfo) -> None:
+        self._trial_id = run.trial_id
+
+    def should_stop(self, metrics: dict[str, Any]) -> bool:
+        return bool(self._stop(self._trial_id, metrics))
 
 
 @dataclass
@@ -307,7 +366,17 @@ class CallbackAdapter:
         """Whether the metrics of all ranks are needed; otherwise the core does not decode them."""
         return type(self._callback).on_report is not Callback.on_report
 
+    def may_stop(self) -> bool:
+        """Whether it decides over the end of the run; otherwise reports need not wait for it."""
+        return type(self._callback).should_stop is not Callback.should_stop
+
+    def take_stop_request(self) -> bool:
+        """Whether it called request_stop() since the last time."""
+        requested, self._callback._stop_requested = self._callback._stop_requested, False
+        return requested
+
     def on_start(self, run: Mapping[str, Any]) -> None:
+        self._callback._stop_requested = False  # of a run before
         self._call("on_start", RunInfo.from_dict(run))
 
     def on_attempt_started(self, attempt: int) -> None:
@@ -315,6 +384,9 @@ class CallbackAdapter:
 
     def on_result(self, metrics: dict[str, Any]) -> None:
         self._call("on_result", metrics)
+
+    def should_stop(self, metrics: dict[str, Any]) -> bool:
+        return bool(self._call("should_stop", metrics))
 
     def on_report(self, results: list[dict[str, Any] | None]) -> None:
         self._call("on_report", results)
@@ -335,9 +407,9 @@ class CallbackAdapter:
 
         self._call("on_end", Result._from_outcome(outcome, checkpoint_type=self._checkpoint_type))
 
-    def _call(self, hook: str, *arguments: Any) -> None:
+    def _call(self, hook: str, *arguments: Any) -> Any:
         try:
-            getattr(self._callback, hook)(*arguments)
+            return getattr(self._callback, hook)(*arguments)
         except BaseException as error:
             if self.raised is None:
                 self.raised = error

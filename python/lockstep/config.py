@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -200,9 +200,11 @@ class RunConfig:
     """Most bytes of metrics in one report, up to 2**30. What is bigger belongs into a checkpoint."""
     local_dir: str | os.PathLike[str] | None = None
     """Another spelling of storage_path."""
-    stop: Any = None
-    """Of tuning, as the next two: not there yet."""
+    stop: Mapping[str, float] | Callable[[str, dict[str, Any]], Any] | None = None
+    """When the run ends early: at least so much of a metric, ``{"training_iteration": 10}``, or a function that is
+    given the trial's id and a result of rank 0. None: when the training function returns."""
     sync_config: Any = None
+    """Of tuning, as the next: not there yet."""
     progress_reporter: Any = None
     log_to_file: Any = False
     """Accepted for scripts written for Ray: what workers print is always in the run directory."""
@@ -233,7 +235,8 @@ class RunConfig:
                 self.local_dir,
                 f"it is another spelling of storage_path, which is {self.storage_path!r}; give one",
             )
-        for field in ("stop", "sync_config", "progress_reporter"):
+        _check_stop(where, self.stop)
+        for field in ("sync_config", "progress_reporter"):
             if getattr(self, field) is not None:
                 _refuse(
                     where, field, getattr(self, field), "it belongs to tuning, which is not there yet; leave it out"
@@ -267,6 +270,7 @@ class RunConfig:
             "heartbeat_timeout": seconds(self.heartbeat_timeout, "heartbeat_timeout"),
             "max_report_size": self.max_report_size,
             "max_failures": (self.failure_config or FailureConfig()).max_failures,
+            "stop": {name: float(least) for name, least in self.stop.items()} if isinstance(self.stop, Mapping) else {},
             "checkpoint": (self.checkpoint_config or CheckpointConfig()).to_options(),
         }
 
@@ -284,6 +288,7 @@ class RunConfig:
             verbose=settings.get("verbose", 1),
             log_to_console=settings.get("log_to_console", "rank0"),
             hang_timeout=settings.get("hang_timeout"),
+            stop=settings.get("stop"),
             heartbeat_timeout=settings.get("heartbeat_timeout", 10.0),
             max_report_size=settings.get("max_report_size", cls.max_report_size),
         )
@@ -401,6 +406,19 @@ def _check_resources(where: str, field: str, value: object) -> None:
             _refuse(where, field, value, f"the name {name!r} must be a str")
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not (0 <= amount < math.inf):
             _refuse(where, field, value, f"the amount of {name!r} must be a number of at least 0")
+
+
+def _check_stop(where: str, value: object) -> None:
+    if value is None or (callable(value) and not isinstance(value, type)):
+        return
+    if not isinstance(value, Mapping):
+        rule = 'it must be a dict such as {"training_iteration": 10}, a function of trial id and result, or None'
+        _refuse(where, "stop", value, rule)
+    for name, least in value.items():
+        if not isinstance(name, str) or not name or not _is_text(name):
+            _refuse(where, "stop", value, f"the name {name!r} must be that of a metric")
+        if not isinstance(least, (int, float)) or math.isnan(least):
+            _refuse(where, "stop", value, f"the value of {name!r} must be a number")
 
 
 def _check_callbacks(where: str, value: object) -> None:

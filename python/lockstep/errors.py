@@ -170,6 +170,13 @@ class TrainingFailedError(LockstepError):
         self.__dict__.update(state or {})
 
 
+class StopTraining(BaseException):
+    """Raised by ``session.report`` in a run that ends early, so that the training function ends: no error.
+
+    It passes by ``except Exception``; ``finally`` and ``with`` clean up as ever.
+    """
+
+
 class TrainingInterrupted(KeyboardInterrupt):
     """Ctrl-C, or SIGTERM, stopped the run, cleanly. What it had reported is in ``.result``."""
 

@@ -1,4 +1,5 @@
-"""What a training function sees of the run, called inside it, on every worker::
+"""What a training function sees of the run, called inside it, on every worker. In a function that is called on its own,
+without a run, reports are printed, and the other answers are those of a single worker::
 
 from lockstep import Checkpoint, session
 
@@ -12,14 +13,15 @@ def train_func(config):
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lockstep import _core
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import seconds
-from lockstep.errors import ConfigError, LockstepError, SerializationError
+from lockstep.errors import ConfigError, LockstepError, SerializationError, StopTraining
 
 if TYPE_CHECKING:
     T = TypeVar("T")
@@ -31,7 +33,7 @@ MEETING_TIMEOUT = 1800.0
 class _Session:
     """The worker's end of the run, with what never changes at hand."""
 
-    def __init__(self, core: _core.WorkerSession, before: _Session | None = None) -> None:
+    def __init__(self, core: _core.WorkerSession | _NoRun, before: _Session | None = None) -> None:
         begin = core.begin
         self.core = core
         self.rank: int = begin["rank"]
@@ -62,17 +64,58 @@ class _Session:
         return self._dropped
 
 
+class _NoRun:
+    """What stands for the core in a process that is no worker."""
+
+    begin: ClassVar[dict[str, Any]] = {
+        "rank": 0,
+        "world_size": 1,
+        "local_rank": 0,
+        "local_world_size": 1,
+        "node_rank": 0,
+        "attempt": 0,
+        "experiment_name": "",
+        "trial_name": "",
+        "trial_id": "",
+        "run_dir": ".",
+        "keep_all_ranks": False,
+    }
+    stopping = False
+
+    def report(self, metrics: dict[str, Any] | None, checkpoint: object) -> bool:
+        words = [f"{name}={value!r}" for name, value in _core.plain_metrics(metrics or {}).items()]
+        print("report:", *words, *(["with a checkpoint"] if checkpoint is not None else []), flush=True)
+        return False
+
+    def checkpoint(self) -> None:
+        return None
+
+    def meet(self, value: bytes, timeout: float) -> bytes:
+        return value
+
+    def request_stop(self) -> None:
+        pass
+
+    def should_stop(self) -> bool:
+        return False
+
+
 _session: _Session | None = None
 """The one of this process; set by lockstep._worker before the training function runs."""
 
 
 def _get(function: str) -> _Session:
+    """The session of this worker, for what makes sense there only."""
     if _session is None:
         raise LockstepError(
             f"[session] {function}() was called outside a worker; it works inside the training function, "
             "which DataParallelTrainer(train_func, ...).fit() runs on every worker"
         )
     return _session
+
+
+def _own() -> _Session:
+    return _session or _Session(_NoRun())
 
 
 def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
@@ -85,8 +128,10 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
     first, and written to disk while the function goes on. Other ranks' checkpoints count only with
     ``CheckpointConfig(keep_all_ranks=True)``. Raises SerializationError for a metric that is none of these, ConfigError
     when they take more than ``RunConfig(max_report_size=...)``.
+
+    In a run that ends early the last report ends the function: see should_stop().
     """
-    session = _get("session.report")
+    session = _own()
     if type(metrics) is not dict:
         metrics = _as_dict(metrics)
     if checkpoint is None:
@@ -102,7 +147,7 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
 
 def _save(checkpoint: Checkpoint) -> None:
     """A checkpoint alone: no report of metrics, so no result of the run."""
-    session = _get("train.save_checkpoint")
+    session = _own()
     _send(session, None, session.contents(checkpoint))
 
 
@@ -117,9 +162,11 @@ def _send(
     session: _Session, metrics: dict[str, Any] | None, contents: _core.DictParts | _core.Checkpoint | None
 ) -> None:
     try:
-        session.core.report(metrics, contents)
+        is_last = session.core.report(metrics, contents)
     except TypeError as error:  # a metric that is not plain
         raise SerializationError(f"[session] report() cannot send its metrics: {error}") from None
+    if is_last:
+        raise StopTraining
 
 
 def get_checkpoint() -> Checkpoint | None:
@@ -127,64 +174,93 @@ def get_checkpoint() -> Checkpoint | None:
 
     After this rank has reported a checkpoint, waits until that one is committed, on other ranks until rank 0's is.
     """
-    session = _get("session.get_checkpoint")
+    session = _own()
     handle = session.core.checkpoint()
     return None if handle is None else session.checkpoint_type._from_handle(handle)
 
 
 def get_world_size() -> int:
     """How many workers there are."""
-    return _get("session.get_world_size").world_size
+    return _own().world_size
 
 
 def get_world_rank() -> int:
     """This worker's number among all, from 0."""
-    return _get("session.get_world_rank").rank
+    return _own().rank
 
 
 def get_local_rank() -> int:
     """This worker's number on its node, from 0."""
-    return _get("session.get_local_rank").local_rank
+    return _own().local_rank
 
 
 def get_local_world_size() -> int:
     """How many workers run on this worker's node."""
-    return _get("session.get_local_world_size").local_world_size
+    return _own().local_world_size
 
 
 def get_node_rank() -> int:
     """The number of this worker's node, from 0."""
-    return _get("session.get_node_rank").node_rank
+    return _own().node_rank
 
 
 def get_attempt() -> int:
     """How often the workers were started before, in this run: 0 at first, one more after every failure."""
-    return _get("session.get_attempt").attempt
+    return _own().attempt
 
 
 def get_experiment_name() -> str:
     """The run's name."""
-    return _get("session.get_experiment_name").experiment_name
+    return _own().experiment_name
 
 
 def get_trial_name() -> str:
     """The name of the run's one trial."""
-    return _get("session.get_trial_name").trial_name
+    return _own().trial_name
 
 
 def get_trial_id() -> str:
     """The id of the run's one trial, as in ``result.metrics["trial_id"]``."""
-    return _get("session.get_trial_id").trial_id
+    return _own().trial_id
 
 
 def get_trial_dir() -> str:
     """The run directory."""
-    return _get("session.get_trial_dir").run_dir
+    return os.path.abspath(_own().run_dir)
+
+
+def request_stop() -> None:
+    """Ends the run early, and well. Any rank may ask; all ranks end after the same report::
+
+        if loss < 0.1:
+            session.request_stop()
+        session.report({"loss": loss}, checkpoint=...)  # the last one, unless another rank is ahead
+
+    See should_stop() for how they end.
+    """
+    _own().core.request_stop()
+
+
+def should_stop() -> bool:
+    """Whether the run ends early and this rank has made its last report: True on every rank from the same report on.
+
+    A function that asks ends by itself, and may do something more before it returns, report too::
+
+        for epoch in range(100):
+            if session.should_stop():
+                break
+            session.report({"loss": train_epoch()})
+        session.report({"loss": evaluate()}, checkpoint=...)
+
+    In a function that has not asked before its last report, that report raises StopTraining, which is no error: the
+    function is left, and the run is finished.
+    """
+    return _own().core.should_stop()
 
 
 def stopping() -> bool:
     """True once the run is being stopped (Ctrl-C): return soon."""
-    return _get("session.stopping").core.stopping
+    return _own().core.stopping
 
 
 def barrier(timeout: float | timedelta = MEETING_TIMEOUT) -> None:
@@ -192,7 +268,7 @@ def barrier(timeout: float | timedelta = MEETING_TIMEOUT) -> None:
 
     Raises LockstepTimeoutError naming the ranks that are missing after `timeout` (seconds or timedelta).
     """
-    _get("session.barrier").core.meet(b"", seconds(timeout, "[session] timeout"))
+    _own().core.meet(b"", seconds(timeout, "[session] timeout"))
 
 
 def broadcast_from_rank_zero(obj: T, timeout: float | timedelta = MEETING_TIMEOUT) -> T:
@@ -204,7 +280,7 @@ def broadcast_from_rank_zero(obj: T, timeout: float | timedelta = MEETING_TIMEOU
 
     import cloudpickle
 
-    session = _get("session.broadcast_from_rank_zero")
+    session = _own()
     value = b""
     if session.rank == 0:
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core, _pickling
 from lockstep.backend import BackendConfig, hooks_class
-from lockstep.callbacks import CallbackAdapter
+from lockstep.callbacks import CallbackAdapter, StopWhen
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import (
     CheckpointConfig,
@@ -89,7 +89,10 @@ class DataParallelTrainer:
             return Result._from_outcome(_core.read_run(self._restored), checkpoint_type=self._type_of_checkpoints())
         payload = self._payload()
         kind = self._type_of_checkpoints()
-        adapters = [CallbackAdapter(callback, kind) for callback in self.run_config.callbacks or ()]
+        callbacks = list(self.run_config.callbacks or ())
+        if callable(self.run_config.stop):
+            callbacks.append(StopWhen(self.run_config.stop))
+        adapters = [CallbackAdapter(callback, kind) for callback in callbacks]
         resume_from = None if self.resume_from_checkpoint is None else self.resume_from_checkpoint._as_handle()
         if hooks_class(self.backend_config) is not None:
             from lockstep.sgd.fit import fit_in_group

@@ -8,6 +8,7 @@ namespace py = pybind11;
 
 void bind_errors(py::module_& module);
 void bind_checkpoint(py::module_& module);
+void bind_early_stopping(py::module_& module);
 void bind_session(py::module_& module);
 void bind_trainer(py::module_& module);
 void bind_sinks(py::module_& module);

@@ -5,6 +5,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("__version__") = lockstep::kVersion;
   lockstep::python::bind_errors(module);
   lockstep::python::bind_checkpoint(module);
+  lockstep::python::bind_early_stopping(module);
   lockstep::python::bind_session(module);
   lockstep::python::bind_trainer(module);
   lockstep::python::bind_sinks(module);

@@ -21,21 +21,20 @@ py::dict begin_of(const WorkerSession& session) {
   return to_python(wire::to_value(begin));
 }
 
-/// Without metrics (None): a checkpoint alone.
-void report(WorkerSession& session, const std::optional<py::dict>& metrics, const py::object& checkpoint) {
+/// Without metrics (None): a checkpoint alone. Whether the function is to end here.
+bool report(WorkerSession& session, const std::optional<py::dict>& metrics, const py::object& checkpoint) {
   std::optional<Value> values;
   if (metrics) values = to_value(*metrics, "metrics");
   if (py::isinstance<DictParts>(checkpoint)) {
     const auto& parts = py::cast<const DictParts&>(checkpoint);
     const store::DictParts view = parts.view();
     const py::gil_scoped_release unlocked;
-    session.report_dict(values, view);
-  } else {
-    std::optional<Checkpoint> handle;
-    if (!checkpoint.is_none()) handle = py::cast<Checkpoint>(checkpoint);
-    const py::gil_scoped_release unlocked;
-    values ? session.report(*values, handle) : session.save_checkpoint(handle.value());
+    return session.deliver(values, view);
   }
+  std::optional<Checkpoint> handle;
+  if (!checkpoint.is_none()) handle = py::cast<Checkpoint>(checkpoint);
+  const py::gil_scoped_release unlocked;
+  return session.deliver(values, handle);
 }
 
 }  // namespace
@@ -85,8 +84,10 @@ void bind_session(py::module_& module) {
              const py::gil_scoped_release unlocked;
              session.fail(failure_from_value(plain));
            })
-      .def_property_readonly("stopping", &WorkerSession::stopping)
-      .def("set_stopping", &WorkerSession::set_stopping);
+      .def("request_stop", &WorkerSession::request_stop, py::call_guard<py::gil_scoped_release>())
+      .def("should_stop", &WorkerSession::should_stop, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("stopping", &WorkerSession::stopping);
+  module.def("plain_metrics", [](const py::dict& metrics) { return to_python(to_value(metrics, "metrics")); });
   module.def("install_native_stacks", &worker::install_native_stacks);
 }
 

@@ -43,10 +43,12 @@ class PythonCallback : public Callback {
   explicit PythonCallback(py::object object)
       : object_(std::move(object)),
         name_(py::str(object_.attr("name"))),
-        wants_all_ranks_(py::cast<bool>(object_.attr("wants_all_ranks")())) {}
+        wants_all_ranks_(py::cast<bool>(object_.attr("wants_all_ranks")())),
+        may_stop_(py::cast<bool>(object_.attr("may_stop")())) {}
 
   std::string name() const override { return name_; }
   bool wants_all_ranks() const override { return wants_all_ranks_; }
+  bool may_stop() const override { return may_stop_; }
   void on_start(const RunInfo& info) override {
     call("on_start", [&] {
       py::dict run;
@@ -68,6 +70,9 @@ class PythonCallback : public Callback {
   void on_result(const Value& metrics) override {
     call("on_result", [&] { return py::make_tuple(to_python(metrics)); });
   }
+  bool should_stop(const Value& metrics) override {
+    return call("should_stop", [&] { return py::make_tuple(to_python(metrics)); });
+  }
   void on_report(const std::vector<Value>& metrics) override {
     call("on_report", [&] {
       py::list list;
@@ -86,11 +91,14 @@ class PythonCallback : public Callback {
   }
 
  private:
+  /// Whether the hook gave True.
   template <class Arguments>
-  void call(const char* hook, Arguments&& arguments) {
+  bool call(const char* hook, Arguments&& arguments) {
     const py::gil_scoped_acquire locked;
     try {
-      object_.attr(hook)(*py::tuple(arguments()));
+      const py::object answer = object_.attr(hook)(*py::tuple(arguments()));
+      if (py::cast<bool>(object_.attr("take_stop_request")())) request_stop();
+      return answer.ptr() == Py_True;
     } catch (const py::error_already_set& error) {
       const std::string type = py::str(error.type().attr("__name__"));
       throw Error(type + ": " + std::string(py::str(error.value())));
@@ -100,6 +108,7 @@ class PythonCallback : public Callback {
   py::object object_;
   std::string name_;
   bool wants_all_ranks_;
+  bool may_stop_;
 };
 
 template <class T>
@@ -127,6 +136,7 @@ RunConfig run_config_of(const py::dict& dict) {
     run.hang_timeout = std::chrono::duration<double>(*hang);
   run.heartbeat_timeout = std::chrono::duration<double>(py::cast<double>(dict["heartbeat_timeout"]));
   run.max_report_size = py::cast<int>(dict["max_report_size"]);
+  run.stop = optional_of<std::map<std::string, double>>(dict, "stop").value_or(std::map<std::string, double>{});
   const auto checkpoint = py::cast<py::dict>(dict["checkpoint"]);
   run.checkpoint.num_to_keep = optional_of<int>(checkpoint, "num_to_keep");
   run.checkpoint.score_attribute = optional_of<std::string>(checkpoint, "score_attribute").value_or("");

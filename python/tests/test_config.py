@@ -107,6 +107,7 @@ def test_options_are_what_the_core_takes(tmp_path: Path) -> None:
         "heartbeat_timeout": 10.0,
         "max_report_size": 16_000_000,
         "max_failures": -1,
+        "stop": {},
         "checkpoint": {"num_to_keep": 2, "score_attribute": "loss", "score_order": "min", "keep_all_ranks": False},
     }
 

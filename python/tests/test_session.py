@@ -7,7 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lockstep import Callback, LockstepError, Result, TrainingFailedError, session, train
+from lockstep import (
+    Callback,
+    Checkpoint,
+    LockstepError,
+    Result,
+    SerializationError,
+    TrainingFailedError,
+    session,
+    train,
+)
 
 Fit = Callable[..., Result]
 
@@ -22,18 +31,22 @@ class AllRanks(Callback):
         self.rows.append(results)
 
 
-@pytest.mark.parametrize("module", [session, train])
-def test_outside_a_worker_every_function_says_where_it_works(module: Any) -> None:
-    names = [name for name in dir(module) if name.islower() and not name.startswith("_")]
-    functions = [getattr(module, name) for name in names if callable(getattr(module, name))]
-    functions = [f for f in functions if f.__module__ in ("lockstep.session", "lockstep.train")]
-    assert len(functions) >= 8
-    for function in functions:
-        arguments = {"report": ({},), "broadcast_from_rank_zero": (1,)}.get(function.__name__, ())
-        if function is train.report:
-            arguments = ()
-        with pytest.raises(LockstepError, match=r"inside the training function.*fit\(\)"):
-            function(*arguments)
+def test_a_function_can_be_called_on_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    def train_func() -> None:
+        assert session.get_checkpoint() is None
+        assert (session.get_world_rank(), session.get_world_size(), session.get_local_rank()) == (0, 1, 0)
+        assert (train.world_rank(), session.get_local_world_size(), session.get_node_rank()) == (0, 1, 0)
+        assert session.get_attempt() == 0 and session.get_trial_dir() == os.getcwd()
+        session.barrier()
+        session.request_stop()
+        assert not session.should_stop() and not session.stopping()
+        session.report({"loss": session.broadcast_from_rank_zero(0.5), "epoch": 3})
+        session.report({"loss": 0.25}, checkpoint=Checkpoint.from_dict({"epoch": 3}))
+        with pytest.raises(SerializationError, match="loss"):
+            session.report({"loss": object()})
+
+    train_func()
+    assert capsys.readouterr().out == "report: loss=0.5 epoch=3\nreport: loss=0.25 with a checkpoint\n"
 
 
 def test_ranks(fit: Fit) -> None:

@@ -20,7 +20,6 @@ class FakeSession:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.stopping = False
         self.begin = {
             "rank": 1,
             "world_size": 2,
@@ -45,8 +44,9 @@ class FakeSession:
         with open(self.place / "told", "a") as file:
             file.write(json.dumps([what, value]) + "\n")
 
-    def set_stopping(self) -> None:
-        self.stopping = True
+    @property
+    def stopping(self) -> bool:
+        return (self.place / "stopping").exists()
 
     def start(self) -> None:
         self.tell("start")
@@ -174,6 +174,7 @@ def test_what_the_parent_registered_is_not_run(tmp_path: Path) -> None:
 def test_an_interrupt_ends_quietly(tmp_path: Path) -> None:
     def train_func() -> None:
         try:
+            Path(session.get_trial_dir(), "stopping").touch()
             os.kill(os.getpid(), signal.SIGINT)
         finally:
             session.report({"stopping": session.stopping()})
@@ -182,6 +183,14 @@ def test_an_interrupt_ends_quietly(tmp_path: Path) -> None:
     assert done.code == 0
     assert done.told[1:] == [["report", {"stopping": True}], ["finish", None]]
     assert done.printed == ""
+
+
+def test_an_interrupt_that_nobody_asked_for_is_a_failure(tmp_path: Path) -> None:
+    done = run(lambda: os.kill(os.getpid(), signal.SIGINT), tmp_path)
+    assert done.code == 1
+    failure = done.told[1][1]
+    assert (failure["kind"], failure["type"]) == ("exception", "KeyboardInterrupt")
+    assert "not being stopped" in failure["message"]
 
 
 def test_an_interrupt_that_the_function_raises_itself_is_a_failure(tmp_path: Path) -> None:
@@ -209,6 +218,6 @@ def test_a_function_that_cannot_be_loaded(tmp_path: Path, pickled: bytes, kind: 
 
 
 def test_the_core_has_what_the_worker_calls() -> None:
-    for name in ("begin", "start", "report", "checkpoint", "meet", "finish", "fail", "stopping", "set_stopping"):
+    for name in ("begin", "start", "report", "checkpoint", "meet", "finish", "fail", "stopping", "request_stop"):
         assert hasattr(_core.WorkerSession, name)
     assert callable(_core.install_native_stacks)

@@ -168,10 +168,7 @@ void Attempt::started(int rank, sys::Process process) {
   Worker* worker = find(rank);
   if (worker == nullptr) return;
   worker->started(std::move(process));
-  if (killing_)
-    worker->kill();
-  else if (stopped_)
-    worker->signal(SIGINT);
+  if (killing_) worker->kill();
 }
 
 void Attempt::exited(int pid, sys::ExitStatus status) {
@@ -193,7 +190,7 @@ void Attempt::abandon_unborn() {
 void Attempt::stop(bool interrupt, Seconds grace) {
   stopped_ = true;
   if (!interrupt) return kill();
-  for (const auto& worker : workers_) worker->signal(SIGINT);
+  send(-1, wire::encode(wire::Interrupt{}));
   grace_.set(grace, [this] { kill(); });
 }
 

@@ -222,6 +222,13 @@ const Value* find_path(const Value& object, const std::string& key) {
   return outer == object.end() ? nullptr : find_path(*outer, key.substr(slash + 1));
 }
 
+std::optional<double> number_at(const Value& object, const std::string& key) {
+  const Value* found = find_path(object, key);
+  if (found != nullptr && found->is_boolean()) return found->get<bool>() ? 1 : 0;
+  if (found == nullptr || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
 }  // namespace lockstep
 
 template <>

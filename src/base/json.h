@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/value.h>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,5 +32,7 @@ T number_in(const Value& dict, const char* key) {
 
 /// The value at `key`; where there is none and the key has slashes, at that path of nested dicts; else null.
 const Value* find_path(const Value& object, const std::string& key);
+/// The number that find_path() finds, where there is one; true is 1.
+std::optional<double> number_at(const Value& object, const std::string& key);
 
 }  // namespace lockstep

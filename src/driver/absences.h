@@ -22,6 +22,9 @@ class Absences {
   /// The number of a rank's report among those of all: a worker counts from where the others were when it was started.
   int counted(int rank, int report) const { return report < 0 ? report : report + of(rank).missed; }
 
+  /// The same the other way round.
+  int as_it_counts(int rank, int report) const { return report - of(rank).missed; }
+
   /// The others have finished without it.
   void note_needless(int rank) { ranks_[rank].needless = true; }
   bool is_needless(int rank) const { return of(rank).needless; }

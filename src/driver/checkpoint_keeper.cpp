@@ -12,13 +12,6 @@
 namespace lockstep::driver {
 namespace {
 
-/// A number in a dict, where there is one.
-std::optional<double> number_at(const Value& dict, const std::string& attribute) {
-  const Value* found = find_path(dict, attribute);
-  if (found == nullptr || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
-
 std::vector<store::Part> to_store(const std::vector<Part>& parts) {
   std::vector<store::Part> out;
   for (const Part& part : parts) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "wire/codec.h"
 
 namespace lockstep::driver {
@@ -20,8 +22,11 @@ Recorder::Recorder(const RunPlan& plan, metrics::RunConstants constants, Console
       sinks_(plan.record ? metrics::default_sinks(plan.directory())
                          : std::vector<std::unique_ptr<metrics::ReportSink>>{}),
       console_(console),
-      config_(plan.options.config) {
+      config_(plan.options.config),
+      stop_at_(plan.options.run.stop) {
   all_ranks_wanted_ = std::ranges::any_of(callbacks_, &Callback::wants_all_ranks);
+  decides_end_ = !stop_at_.empty() || std::ranges::any_of(callbacks_, &Callback::may_stop);
+  for (Callback* callback : callbacks_) callback->take_stop_request();  // of a run before
 }
 
 void Recorder::guard(Callback& callback, const char* hook, const std::function<void()>& body) {
@@ -32,6 +37,7 @@ void Recorder::guard(Callback& callback, const char* hook, const std::function<v
     const std::string name = callback.name();
     throw CallbackError(name.ends_with("()") ? name : name + "." + hook, error.what());
   }
+  stop_ = callback.take_stop_request() || stop_;
 }
 
 void Recorder::start(const RunInfo& info, metrics::Progress from) {
@@ -61,8 +67,22 @@ void Recorder::deliver(int rank, const std::vector<wire::Report>& reports) {
     if (report.has_checkpoint && rank == 0) remember_metrics(report.index);
     if (is_result && rank == 0 && !callbacks_.empty())
       call("on_result", [&](Callback& callback) { callback.on_result(last()); });
+    if (is_result && rank == 0 && decides_end_) look_for_end();
   }
   if (all_ranks_wanted_) release_rows();
+}
+
+void Recorder::look_for_end() {
+  call("should_stop", [&](Callback& callback) {
+    if (callback.may_stop() && callback.should_stop(last())) stop_ = true;
+  });
+  for (const auto& [name, least] : stop_at_) {
+    const auto value = number_at(last(), name);
+    if (!value && missing_.insert(name).second)
+      console_.warning("RunConfig stop: there is no number " + in_quotes(name) +
+                       " in the report; the run does not end by it as long as none is reported");
+    if (value && *value >= least) stop_ = true;
+  }
 }
 
 void Recorder::record(const wire::Report& report) {

@@ -5,6 +5,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "driver/console.h"
@@ -49,6 +52,10 @@ class Recorder {
   const Value& finish();
   const Value& last() const { return autofill_.last(); }
   metrics::Progress progress() const { return autofill_.progress(); }
+  /// Whether each of rank 0's reports is looked at for the end of the run, by a callback or by RunConfig::stop.
+  bool decides_end() const { return decides_end_; }
+  /// Whether the run is to end early; forgets it.
+  bool take_stop() { return std::exchange(stop_, false); }
 
   /// Calls one hook of every callback; throws CallbackError naming the one that raised.
   template <class Hook>
@@ -72,18 +79,23 @@ class Recorder {
  private:
   void guard(Callback& callback, const char* hook, const std::function<void()>& body);
   void record(const wire::Report& report);
+  void look_for_end();
   void remember_metrics(int report);
   void release_rows();
 
   std::vector<Callback*> callbacks_;
   bool all_ranks_wanted_ = false;
+  bool decides_end_ = false;
+  bool stop_ = false;
   bool detailed_;
   metrics::Autofill autofill_;
   std::vector<std::unique_ptr<metrics::ReportSink>> sinks_;
   Console& console_;
   Instant started_{};
   Value config_;
-  std::map<int, Value> metrics_;  ///< by report, of those with a checkpoint not committed yet
+  std::map<std::string, double> stop_at_;  ///< RunConfig::stop
+  std::set<std::string> missing_;          ///< of its metrics, those that were told of
+  std::map<int, Value> metrics_;           ///< by report, of those with a checkpoint not committed yet
   ReportRows rows_;
   std::vector<metrics::WorkerKeys> workers_;  ///< by rank
   std::optional<Instant> flush_due_;

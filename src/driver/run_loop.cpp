@@ -116,6 +116,7 @@ class RunLoop {
     if (!plan_.keep_workers)
       for (const auto& note : plan_.notes) say("lockstep: " + note);
     guarded([&] { recorder_->start(info(), {record_.training_iteration, record_.time_total_s}); });
+    if (recorder_->take_stop()) events_.push_back(StopWanted{});
   }
 
   /// A run that resumes from another's checkpoint counts on from that one's number, as users of Ray know it.
@@ -167,6 +168,7 @@ class RunLoop {
     auto [next, actions] = step(std::move(state_), std::move(event), now());
     state_ = std::move(next);
     for (Action& action : actions) std::visit([&](auto& each) { guarded([&] { act(each); }); }, action);
+    if (recorder_->take_stop()) events_.push_back(StopWanted{});
   }
 
   /// What goes wrong in the driver itself is an event too: callbacks end the run, a refusing disk is a failure like any
@@ -326,6 +328,11 @@ class RunLoop {
     pass_reports_of_new(1);
     events_.push_back(CheckpointWanted{attempt, rank, absences_.counted(rank, m.report)});
   }
+  void from_worker(int, int, wire::StopWanted&) { events_.push_back(StopWanted{}); }
+  void from_worker(int attempt, int rank, wire::ReportsHeld& m) {
+    events_.push_back(ReportsHeld{attempt, rank, absences_.counted(rank, m.reports)});
+  }
+  void from_worker(int attempt, int rank, wire::Settled&) { events_.push_back(Settled{attempt, rank}); }
   void from_worker(int attempt, int rank, wire::Heartbeat& m) {
     events_.push_back(HeartBeat{attempt, rank, m.progress});
   }
@@ -439,6 +446,7 @@ class RunLoop {
   Value common_begin(int attempt, const std::optional<Checkpoint>& resume) const {
     wire::Begin begin = begin_of_all(plan_, record_, attempt);
     begin.first_seq = keeper_.next_seq();
+    begin.answered = recorder_->decides_end();
     auto given = given_of(resume);
     begin.checkpoint = std::move(given.path);
     begin.checkpoint_files = std::move(given.files);
@@ -460,6 +468,16 @@ class RunLoop {
     agent_.send(wire::StopAttempt{action.attempt, action.interrupt, action.grace.count()});
   }
   void act(StopWorker& action) { agent_.send(wire::StopWorker{action.attempt, action.rank}); }
+
+  template <class M>
+  void tell(int rank, const M& message) {
+    agent_.send(wire::ToWorker{state_.attempt, rank, wire::encode(message)});
+  }
+  void act(SettleWorker& action) { tell(action.rank, wire::Settle{}); }
+  void act(InterruptWorker& action) { tell(action.rank, wire::Interrupt{}); }
+  void act(HoldReports& action) { tell(action.rank, wire::HoldReports{}); }
+  void act(EndAfter& action) { tell(action.rank, wire::EndAfter{absences_.as_it_counts(action.rank, action.reports)}); }
+  void act(GoOn& action) { tell(-1, wire::GoOn{action.reports}); }
 
   void act(ReplaceWorker& action) {
     if (const auto why = rendezvous_ ? rendezvous_->lose(action.rank, now()) : std::nullopt) {
@@ -514,6 +532,9 @@ class RunLoop {
     if (std::ranges::any_of(action.reports, is_its_own))
       keeper_.let_go(action.rank);  // who reports has read what it resumes from
     if (!save_due_) save_due_ = now() + 1s;
+    if (recorder_->take_stop()) events_.push_back(StopWanted{});  // before the report is answered
+    if (action.rank == 0 && recorder_->decides_end())
+      events_.push_back(Delivered{state_.attempt, state_.ranks.front().reports});
   }
 
   void act(Commit& action) {
@@ -531,13 +552,9 @@ class RunLoop {
     recorder_->call("on_checkpoint", [&](Callback& callback) { callback.on_checkpoint(*committed_, metrics); });
   }
 
-  void act(GiveCheckpoint& action) {
-    agent_.send(wire::ToWorker{state_.attempt, action.rank, wire::encode(given_of(keeper_.hand_out(action.rank)))});
-  }
+  void act(GiveCheckpoint& action) { tell(action.rank, given_of(keeper_.hand_out(action.rank))); }
 
-  void act(ReleaseMeeting& action) {
-    agent_.send(wire::ToWorker{state_.attempt, action.rank, wire::encode(action.done)});
-  }
+  void act(ReleaseMeeting& action) { tell(action.rank, action.done); }
 
   void act(AnnounceRunning& action) {
     say_of_workers(running_text(pids_));

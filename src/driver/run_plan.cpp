@@ -22,8 +22,8 @@ Policy RunPlan::policy() const {
 }
 
 Value RunPlan::settings() const {
-  const auto& [name, storage, failure, checkpoint, callbacks, verbose, log_to_console, hang, heartbeat, max_report] =
-      options.run;
+  const auto& [name, storage, failure, checkpoint, callbacks, verbose, log_to_console, hang, heartbeat, max_report,
+               stop] = options.run;
   Value settings = {{"num_workers", options.scaling.num_workers},
                     {"use_gpu", options.scaling.use_gpu},
                     {"resources_per_worker", options.scaling.resources_per_worker},
@@ -38,6 +38,7 @@ Value RunPlan::settings() const {
                     {"keep_all_ranks", checkpoint.keep_all_ranks},
                     {"verbose", verbose},
                     {"log_to_console", log_to_console}};
+  if (!stop.empty()) settings["stop"] = stop;
   if (rendezvous) settings["rendezvous"] = {{"hosts", rendezvous->hosts}};
   if (rendezvous && rendezvous->min_workers > 0) settings["rendezvous"]["min_workers"] = rendezvous->min_workers;
   if (!backend.is_null()) settings["backend"] = backend;

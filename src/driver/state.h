@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "driver/ending.h"
 #include "wire/messages.h"
 
 namespace lockstep::driver {
@@ -25,6 +26,8 @@ struct Policy {
   std::optional<Seconds> hang_timeout;
   Seconds stacks_timeout{2.0};    ///< how long a hung attempt may take to tell where it hangs
   Seconds interrupt_grace{10.0};  ///< between SIGINT and SIGKILL of the workers
+  Seconds saving_time{10.0};      ///< that a failed attempt has for checkpoints under way
+  Seconds settling_time{2.0};     ///< the same while none is known of
 };
 
 /// One rank of the running attempt.
@@ -64,6 +67,7 @@ enum class Phase {
   idle,         ///< nothing asked yet, or between attempts
   attempting,   ///< workers start or run
   diagnosing,   ///< a rank hangs: its stacks are being taken
+  saving,       ///< a failure: checkpoints under way are awaited
   stopping,     ///< a failure: the workers are being killed
   interrupted,  ///< Ctrl-C: the workers are asked to end
   ended
@@ -80,9 +84,11 @@ struct RunState {
   std::map<int, std::vector<Part>> parts;  ///< by report index
   int committed = -1;                      ///< the latest report of this attempt whose checkpoint is committed
   Meeting meeting;
+  Ending ending;
+  Saving saving;
   std::vector<int> hung;  ///< while diagnosing: the silent ranks, worst first
   FailureKind hang_kind = FailureKind::hang;
-  Instant deadline = Instant::max();  ///< of `diagnosing`
+  Instant deadline = Instant::max();  ///< of `diagnosing` and `saving`
   int interrupts = 0;
   bool fatal = false;  ///< no attempt may follow
   bool warned_behind = false;
@@ -128,6 +134,20 @@ struct MeetingEntered {
   int attempt, rank;
   wire::MeetingEntered entered;
 };
+/// A rank or a callback asks for the end of the run.
+struct StopWanted {};
+/// This rank can end after so many reports, and waits before it makes more.
+struct ReportsHeld {
+  int attempt, rank, reports;
+};
+/// So many reports of rank 0 have been looked at.
+struct Delivered {
+  int attempt, reports;
+};
+/// This rank has written all that it reported.
+struct Settled {
+  int attempt, rank;
+};
 struct WorkerFinished {
   int attempt, rank;
 };
@@ -166,8 +186,9 @@ struct DriverFailed {
 struct Tick {};
 
 using Event = std::variant<AgentIsReady, AgentLost, WorkerStarted, WorkerRuns, HeartBeat, Alive, WasAway, Reported,
-                           PartWritten, CheckpointWanted, MeetingEntered, WorkerFinished, WorkerFailed, WorkerExited,
-                           WorkerStacks, AttemptEnded, RankStuck, CannotReplace, Interrupt, DriverFailed, Tick>;
+                           PartWritten, CheckpointWanted, MeetingEntered, StopWanted, ReportsHeld, Delivered, Settled,
+                           WorkerFinished, WorkerFailed, WorkerExited, WorkerStacks, AttemptEnded, RankStuck,
+                           CannotReplace, Interrupt, DriverFailed, Tick>;
 
 // ---------------------------------------------------------------- what is to be done
 
@@ -182,6 +203,26 @@ struct StopWorkers {
 /// End one rank; the others go on.
 struct StopWorker {
   int attempt, rank;
+};
+/// Have one rank write what it has reported, and take no more.
+struct SettleWorker {
+  int rank;
+};
+/// Ask a rank to end, as at Ctrl-C.
+struct InterruptWorker {
+  int rank;
+};
+/// Ask a rank after how many reports it can end.
+struct HoldReports {
+  int rank;
+};
+/// Tell a rank after how many reports it ends.
+struct EndAfter {
+  int rank, reports;
+};
+/// Tell all ranks that the run goes on after so many reports.
+struct GoOn {
+  int reports;
 };
 /// This rank's process is gone: start it again alone. `failure` tells why.
 struct ReplaceWorker {
@@ -245,8 +286,9 @@ struct EndRun {
   std::vector<Failure> failures;
 };
 
-using Action = std::variant<StartWorkers, StopWorkers, StopWorker, ReplaceWorker, KeepWorkers, TakeStacks, SaveStacks,
-                            Deliver, Commit, AnnounceCommit, GiveCheckpoint, ReleaseMeeting, AnnounceRunning,
-                            AnnounceFinished, AnnounceFailure, Warn, EndRun>;
+using Action =
+    std::variant<StartWorkers, StopWorkers, StopWorker, SettleWorker, InterruptWorker, HoldReports, EndAfter, GoOn,
+                 ReplaceWorker, KeepWorkers, TakeStacks, SaveStacks, Deliver, Commit, AnnounceCommit, GiveCheckpoint,
+                 ReleaseMeeting, AnnounceRunning, AnnounceFinished, AnnounceFailure, Warn, EndRun>;
 
 }  // namespace lockstep::driver

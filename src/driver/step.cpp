@@ -1,9 +1,11 @@
 #include "driver/step.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "driver/failures.h"
+#include "driver/rules.h"
 
 namespace lockstep::driver {
 namespace {
@@ -12,6 +14,8 @@ namespace {
 constexpr int kFarBehind = 1000;
 /// The part of the hang timeout after which a rank is nearly late.
 constexpr double kNearly = 0.9;
+/// When the others have made their last report, a rank that does not report as they do gets so much time to end too.
+constexpr auto kLaggardsTime = 1s;
 
 /// Whether a rank can go on only when others do: they, not it, are to be watched for progress.
 bool waits(const RunState& state, int rank) {
@@ -47,6 +51,9 @@ struct Step {
     state.parts.clear();
     state.committed = -1;
     state.meeting = {};
+    state.ending.begin_attempt();
+    state.saving = {};
+    state.deadline = Instant::max();
     state.hung.clear();
     state.warned_behind = false;
     state.announced = false;
@@ -57,13 +64,39 @@ struct Step {
     act(StopWorkers{state.attempt, interrupt, interrupt ? state.policy.interrupt_grace : Seconds{0}});
   }
 
-  /// The first failure kills the rest; what else arrives until all are gone is kept beside it.
+  /// The first failure kills the rest, when what they had reported is written; what else arrives until all are gone is
+  /// kept beside it.
   void fail(Failure failure) {
     state.failures.push_back(std::move(failure));
     if (state.phase != Phase::attempting && state.phase != Phase::diagnosing) return;
+    state.phase = Phase::saving;
+    state.saving.since = now;
+    state.deadline = now + ticks(state.policy.settling_time);
+    for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i)
+      if (may_write(state, i)) state.saving.unsettled.insert(i);
+    if (state.saving.unsettled.empty()) return;
+    for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i) {
+      if (state.saving.unsettled.contains(i)) {
+        act(SettleWorker{i});
+      } else if (is_active(state, i)) {
+        rank(i).stopped = true;
+        act(StopWorker{state.attempt, i});
+      }
+    }
+  }
+
+  void go_on_saving() {
+    if (state.phase != Phase::saving) return;
+    std::erase_if(state.saving.unsettled, [&](int number) { return !is_active(state, number); });
+    if (writes_what_counts(state)) state.deadline = state.saving.since + ticks(state.policy.saving_time);
+    if (!state.saving.unsettled.empty() && now < state.deadline) return;
     state.phase = Phase::stopping;
     state.deadline = Instant::max();
     stop(false);
+  }
+
+  void on(Settled event) {
+    if (current(event.attempt, event.rank)) state.saving.unsettled.erase(event.rank);
   }
 
   void end(Outcome outcome) {
@@ -104,9 +137,11 @@ struct Step {
     RankState& r = rank(event.rank);
     r.running = true;
     r.last_heartbeat = r.last_progress = now;
+    if (state.announced && state.ending.wanted) act(HoldReports{event.rank});  // it replaces another
     if (state.announced || !std::ranges::all_of(state.ranks, &RankState::running)) return;
     state.announced = true;
     act(AnnounceRunning{state.attempt});
+    if (state.ending.wanted) hold_reports();
   }
 
   void on(HeartBeat event) {
@@ -142,6 +177,7 @@ struct Step {
     act(Deliver{event.rank, std::move(event.reports)});
     if (state.policy.keep_all_ranks) commit_what_is_whole();
     warn_behind(kFarBehind);
+    watch_laggards();
   }
 
   void on(PartWritten event) {
@@ -189,15 +225,6 @@ struct Step {
     rank(event.rank).wants = event.report;
   }
 
-  bool is_writing(int number) const {
-    const auto written = [&](int report) {
-      const auto found = state.parts.find(report);
-      return found != state.parts.end() && std::ranges::count(found->second, number, &Part::rank) > 0;
-    };
-    const auto& announced = state.ranks[static_cast<std::size_t>(number)].checkpoint_reports;
-    return !std::ranges::all_of(announced, written);
-  }
-
   /// Whether the checkpoint of a report may still come: a rank that has a part in it writes, or is on its way to that
   /// report.
   bool may_come(int report) const {
@@ -205,7 +232,8 @@ struct Step {
     for (std::size_t i = 0; i < writers; ++i) {
       const RankState& r = state.ranks[i];
       const int number = static_cast<int>(i);
-      if (is_writing(number) || (!r.finished && r.reports <= report && !waits(state, number))) return true;
+      if (!unwritten(state, number).empty() || (!r.finished && r.reports <= report && !waits(state, number)))
+        return true;
     }
     return false;
   }
@@ -311,6 +339,7 @@ struct Step {
       std::vector<int> left;
       for (const int i : missing)
         if (rank(i).finished) left.push_back(i);
+      if (!left.empty() && state.ending.after) end_all(meeting.present);  // they have been left as the run ended
       if (!left.empty())
         error = "[session] " + std::string(left.size() == 1 ? "rank " : "ranks ") + listed(left) +
                 " ended without entering this barrier or broadcast; missing: " + who;
@@ -334,11 +363,63 @@ struct Step {
     meeting.number = number + 1;
   }
 
+  // ------------------------------------------------------------ ending early
+
+  void on(StopWanted) {
+    if (std::exchange(state.ending.wanted, true)) return;
+    if (state.announced && state.phase == Phase::attempting) hold_reports();
+  }
+
+  void hold_reports() {
+    for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i)
+      if (is_active(state, i)) act(HoldReports{i});
+  }
+
+  void on(Delivered event) {
+    if (current(event.attempt) && !state.ending.wanted) act(GoOn{event.reports});
+  }
+
+  void on(ReportsHeld event) {
+    if (!current(event.attempt, event.rank)) return;
+    state.ending.held[event.rank] = event.reports;
+    if (state.ending.after) return act(EndAfter{event.rank, *state.ending.after});
+    choose_last_report();
+  }
+
+  void choose_last_report() {
+    if (state.ending.after) return;
+    state.ending.after = last_report(state);
+    if (!state.ending.after) return;
+    for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i)
+      if (is_active(state, i)) act(EndAfter{i, *state.ending.after});
+  }
+
+  void watch_laggards() {
+    Ending& ending = state.ending;
+    if (!ending.laggards_told && waits_for_laggards(state))
+      ending.laggards_end = std::min(ending.laggards_end, now + ticks(kLaggardsTime));
+  }
+
+  void end_all(const std::set<int>& ranks) {
+    for (const int i : ranks)
+      if (is_active(state, i)) act(InterruptWorker{i});
+  }
+
+  void end_laggards() {
+    state.ending.laggards_told = true;
+    state.ending.laggards_end = Instant::max();
+    if (state.phase != Phase::attempting) return;
+    for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i)
+      if (is_active(state, i) && rank(i).reports < *state.ending.after) act(InterruptWorker{i});
+  }
+
   // ------------------------------------------------------------ workers go
 
   void on(WorkerFinished event) {
     if (!current(event.attempt, event.rank)) return;
     rank(event.rank).finished = true;
+    choose_last_report();
+    watch_laggards();
     act(AnnounceFinished{event.rank});
     commit_what_is_whole();
     settle_meeting();
@@ -362,7 +443,8 @@ struct Step {
     if (r.finished && (event.code != 0 || event.signal != 0) && !event.stopped_by_us)
       act(Warn{"rank " + std::to_string(event.rank) + " finished its function, but then " +
                failure_of_exit(event).message});
-    if (!r.finished && !r.failed && !event.stopped_by_us) lose(event.rank, failure_of_exit(event));
+    const bool by_us = event.stopped_by_us || (r.stopped && state.phase != Phase::attempting);
+    if (!r.finished && !r.failed && !by_us) lose(event.rank, failure_of_exit(event));
   }
 
   bool failures_are_left(int more) const {
@@ -381,6 +463,7 @@ struct Step {
     if (!possible) return fail(std::move(failure));
     state.failed_attempts += counts;
     RankState& anew = rank(number) = RankState{};
+    state.ending.held.erase(number);
     anew.reports = std::ranges::max(state.ranks, {}, &RankState::reports).reports;
     act(ReplaceWorker{state.attempt, number, anew.reports, state.meeting.number, counts, std::move(failure)});
   }
@@ -477,6 +560,7 @@ struct Step {
     if (!live()) return;
     if (now >= state.meeting.deadline) settle_meeting();
     if (state.phase == Phase::diagnosing && now >= state.deadline) return judge_silence();
+    if (now >= state.ending.laggards_end) end_laggards();
     if (state.phase == Phase::attempting) look_for_silence();
   }
 
@@ -490,6 +574,10 @@ struct Step {
       case Phase::idle:
         return end(Outcome::interrupted);
       case Phase::interrupted:
+        return stop(false);
+      case Phase::saving:
+        state.phase = Phase::interrupted;
+        state.deadline = Instant::max();
         return stop(false);
       case Phase::stopping:
         state.phase = Phase::interrupted;
@@ -524,13 +612,14 @@ std::pair<RunState, std::vector<Action>> step(RunState state, Event event, Insta
   Step step{state, now, {}};
   std::visit([&](auto& each) { step.on(std::move(each)); }, event);
   step.answer_wants();
+  step.go_on_saving();
   auto actions = std::move(step.actions);
   return {std::move(state), std::move(actions)};
 }
 
 std::optional<Instant> next_deadline(const RunState& state) {
   if (state.phase == Phase::idle || state.phase == Phase::ended) return std::nullopt;
-  Instant next = std::min(state.deadline, state.meeting.deadline);
+  Instant next = std::min({state.deadline, state.meeting.deadline, state.ending.laggards_end});
   if (state.phase == Phase::attempting) {
     for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i) {
       const RankState& r = state.ranks[static_cast<std::size_t>(i)];

@@ -190,7 +190,10 @@ void run(TrainFunction function, Session& session) {
   if (const char* threads = std::getenv("OMP_NUM_THREADS"); threads != nullptr && std::atoi(threads) > 0)
     at::set_num_threads(std::atoi(threads));
   try {
-    function(session);
+    try {
+      function(session);
+    } catch (const StopTraining&) {  // its last report
+    }
     leave_together(session);
   } catch (const std::exception& error) {
     // This process is ended meanwhile, unless there is no other cause.

@@ -181,6 +181,7 @@ void read_settings(const std::filesystem::path& path, TrainerOptions& options) {
     options.run.hang_timeout = std::chrono::duration<double>(hang->get<double>());
   if (const auto keep = settings.find("num_to_keep"); keep != settings.end() && keep->is_number())
     options.run.checkpoint.num_to_keep = keep->get<int>();
+  options.run.stop = settings.value("stop", std::map<std::string, double>());
   options.run.checkpoint.score_attribute = settings.value("checkpoint_score_attribute", std::string());
   options.run.checkpoint.score_order = settings.value("checkpoint_score_order", std::string("max"));
   options.run.checkpoint.keep_all_ranks = settings.value("keep_all_ranks", false);

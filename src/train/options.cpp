@@ -60,6 +60,9 @@ void validate(const TrainerOptions& options) {
     refuse("run.log_to_console", in_quotes(run.log_to_console), "\"rank0\", \"all\" or \"none\"");
   if (run.max_report_size < 1 || run.max_report_size > 1 << 30)
     refuse("run.max_report_size", std::to_string(run.max_report_size), "1 to 2**30 bytes");
+  for (const auto& [name, value] : run.stop)
+    if (name.empty() || std::isnan(value))
+      refuse("run.stop[" + in_quotes(name) + "]", std::to_string(value), "a number");
   validate(run.checkpoint);
 }
 

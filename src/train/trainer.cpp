@@ -86,7 +86,12 @@ void enter(const wire::Begin& begin) {
   auto* session = new worker::WorkerSession(socket);
   enter(session->begin());
   running_session = session;
-  std::signal(SIGINT, [](int) { running_session->set_stopping(); });
+  // One that the driver did not ask for ends the process, as it would end any other.
+  std::signal(SIGINT, [](int signal) {
+    if (running_session->stopping()) return;
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  });
   int code = 0;
   Failure failure;
   failure.kind = FailureKind::exception;
@@ -96,7 +101,10 @@ void enter(const wire::Begin& begin) {
       throw ConfigError("[worker] no function " + in_quotes(session->begin().function) +
                         " is registered in this program");
     session->start();
-    found->second(*session);
+    try {
+      found->second(*session);
+    } catch (const StopTraining&) {  // its last report
+    }
     session->finish({});
   } catch (const std::exception& error) {
     describe(error, failure);

@@ -61,7 +61,8 @@ struct StartAttempt {
   }
 };
 
-/// End the attempt's workers. `interrupt`: SIGINT first and SIGKILL after `grace` seconds; otherwise SIGKILL at once.
+/// End the attempt's workers. `interrupt`: Interrupt first and SIGKILL after `grace` seconds; otherwise SIGKILL at
+/// once.
 struct StopAttempt {
   static constexpr const char* kName = "stop_attempt";
   int attempt = 0;
@@ -260,6 +261,7 @@ struct Begin {
   double heartbeat_interval = 1.0;
   int max_report_size = 16'000'000;  ///< most bytes of a report's metrics
   bool keep = false;                 ///< send what the function returned, and wait for the next Begin instead of ending
+  bool answered = false;             ///< a report returns when GoOn or EndAfter has come for it
   Value extra;                       ///< for backends
   auto fields() {
     return std::make_tuple(
@@ -273,7 +275,8 @@ struct Begin {
         std::pair{"storage", &storage}, std::pair{"first_seq", &first_seq}, std::pair{"first_report", &first_report},
         std::pair{"first_meeting", &first_meeting}, std::pair{"keep_all_ranks", &keep_all_ranks},
         std::pair{"score_attribute", &score_attribute}, std::pair{"heartbeat_interval", &heartbeat_interval},
-        std::pair{"max_report_size", &max_report_size}, std::pair{"keep", &keep}, std::pair{"extra", &extra});
+        std::pair{"max_report_size", &max_report_size}, std::pair{"keep", &keep}, std::pair{"answered", &answered},
+        std::pair{"extra", &extra});
   }
 };
 
@@ -302,6 +305,39 @@ struct CheckpointGiven {
   std::string path;
   std::vector<std::pair<std::string, Bytes>> files;
   auto fields() { return std::make_tuple(std::pair{"path", &path}, std::pair{"files", &files}); }
+};
+
+/// The run is being stopped (Ctrl-C). The worker then sends itself SIGINT: one that comes without this message is not
+/// the driver's.
+struct Interrupt {
+  static constexpr const char* kName = "interrupt";
+  auto fields() { return std::make_tuple(); }
+};
+
+/// The attempt has failed: write what was reported, take no further report, and answer Settled.
+struct Settle {
+  static constexpr const char* kName = "settle";
+  auto fields() { return std::make_tuple(); }
+};
+
+/// The run is to end early: answer ReportsHeld, and let no later report return before EndAfter has come.
+struct HoldReports {
+  static constexpr const char* kName = "hold_reports";
+  auto fields() { return std::make_tuple(); }
+};
+
+/// The function ends when it has made so many reports.
+struct EndAfter {
+  static constexpr const char* kName = "end_after";
+  int reports = 0;
+  auto fields() { return std::make_tuple(std::pair{"reports", &reports}); }
+};
+
+/// With Begin's `answered`: so many reports of rank 0 have been looked at, and the run goes on.
+struct GoOn {
+  static constexpr const char* kName = "go_on";
+  int reports = 0;
+  auto fields() { return std::make_tuple(std::pair{"reports", &reports}); }
 };
 
 // ---------------------------------------------------------------- worker to driver
@@ -371,6 +407,25 @@ struct CheckpointWanted {
   auto fields() { return std::make_tuple(std::pair{"report", &report}); }
 };
 
+/// The function asks for the end of the run.
+struct StopWanted {
+  static constexpr const char* kName = "stop_wanted";
+  auto fields() { return std::make_tuple(); }
+};
+
+/// The answer to HoldReports: the least number of reports after which this rank can end.
+struct ReportsHeld {
+  static constexpr const char* kName = "reports_held";
+  int reports = 0;
+  auto fields() { return std::make_tuple(std::pair{"reports", &reports}); }
+};
+
+/// The answer to Settle: all that was reported is written, and CheckpointWritten sent.
+struct Settled {
+  static constexpr const char* kName = "settled";
+  auto fields() { return std::make_tuple(); }
+};
+
 /// Every heartbeat_interval, from a thread that needs no GIL. `progress` rises with reports, meetings and checkpoints.
 struct Heartbeat {
   static constexpr const char* kName = "heartbeat";
@@ -407,8 +462,9 @@ using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, StartWo
                                    CountKept, DumpStacks, ToWorker, Shutdown>;
 using AgentToDriver = std::variant<AgentReady, AgentFailed, WorkerStarted, WorkerAlive, KeptWorkers, LogText,
                                    FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
-using DriverToWorker = std::variant<Begin, Payload, MeetingDone, CheckpointGiven>;
-using WorkerToDriver = std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, Heartbeat,
-                                    MeetingEntered, WorkerFinished, WorkerFailed>;
+using DriverToWorker =
+    std::variant<Begin, Payload, MeetingDone, CheckpointGiven, Interrupt, Settle, HoldReports, EndAfter, GoOn>;
+using WorkerToDriver = std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, StopWanted, ReportsHeld,
+                                    Settled, Heartbeat, MeetingEntered, WorkerFinished, WorkerFailed>;
 
 }  // namespace lockstep::wire

@@ -18,7 +18,7 @@ namespace lockstep::worker {
 
 /// Writes this rank's checkpoints, one at a time, in a thread of its own. At most one waits or is being written, so a
 /// rank never holds more than one extra copy of its state; the copy's memory is kept for the next one. Used by one
-/// thread; `written` is called from the writing thread, in order.
+/// thread, but any may wait; `written` is called from the writing thread, in order.
 class CheckpointQueue {
  public:
   /// `storage` is the run directory; empty: nothing is written and the contents go to `written`.

@@ -44,9 +44,9 @@ void Outbox::close(std::optional<Bytes> last) {
   if (thread_.joinable()) thread_.join();
 }
 
-void Outbox::add(wire::Report report) {
+void Outbox::add(wire::Report report, bool urgent) {
   const std::size_t size = report.metrics.size() + sizeof(wire::Report);
-  push(std::move(report), size, false);
+  push(std::move(report), size, urgent);
 }
 
 void Outbox::add(Bytes message) {

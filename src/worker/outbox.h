@@ -27,8 +27,8 @@ class Outbox {
   Outbox(wire::Channel& channel, Seconds interval, std::function<Bytes()> heartbeat, std::function<void()> lost);
   ~Outbox();
 
-  /// Queues a report; waits only while the outbox is full.
-  void add(wire::Report report);
+  /// Queues a report; waits only while the outbox is full. `urgent`: it does not gather with others.
+  void add(wire::Report report, bool urgent = false);
   /// Queues an encoded message.
   void add(Bytes message);
   /// Returns when everything added before has been written to the socket, or the peer is gone.

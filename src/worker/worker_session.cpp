@@ -78,6 +78,7 @@ WorkerSession::WorkerSession(wire::Channel channel, wire::Begin begin)
 void WorkerSession::open() {
   reports_ = begin_.first_report;
   meetings_ = begin_.first_meeting;
+  gate_.emplace(begin_.answered, begin_.rank == 0, begin_.first_report);
   outbox_.emplace(
       channel_, Seconds(begin_.heartbeat_interval), [this] { return wire::encode(wire::Heartbeat{progress_}); },
       [this] { lost(); });
@@ -90,6 +91,7 @@ void WorkerSession::open() {
 
 WorkerSession::~WorkerSession() {
   ended_ = true;
+  gate_->open();
   checkpoints_.reset();
   outbox_.reset();
   if (!receiver_.joinable()) return;  // the socket has gone to the next session
@@ -157,19 +159,23 @@ void WorkerSession::add_report(Bytes metrics, bool with_checkpoint) {
   if (!metrics.empty()) report.time_this_iter = Seconds(time - std::exchange(last_report_, time)).count();
   report.has_checkpoint = with_checkpoint;
   report.metrics = std::move(metrics);
-  outbox_->add(std::move(report));
+  outbox_->add(std::move(report), begin_.answered);
   ++progress_;
 }
 
 /// A checkpoint that cannot be copied is not announced either: the function may catch the error and go on.
 template <class Contents>
-void WorkerSession::add_checkpoint(Bytes metrics, const Contents& contents) {
+bool WorkerSession::add_checkpoint(Bytes metrics, const Contents& contents) {
+  ReportGate::Passage passage(*gate_);
   checkpoints_->wait();  // the one before may have failed meanwhile: no later one may hide that
   auto copy = checkpoints_->copy(reports_, partial_name(), contents);
-  last_checkpoint_report_ = reports_.load();
-  add_report(std::move(metrics), true);
-  ++checkpoints_made_;
-  checkpoints_->add(std::move(copy));
+  passage.accept([&] {
+    last_checkpoint_report_ = reports_.load();
+    add_report(std::move(metrics), true);
+    ++checkpoints_made_;
+    checkpoints_->add(std::move(copy));
+  });
+  return passage.wait();
 }
 
 std::string WorkerSession::partial_name() const {
@@ -182,25 +188,33 @@ std::string WorkerSession::partial_name() const {
 }
 
 void WorkerSession::report(const Value& metrics, const std::optional<Checkpoint>& checkpoint) {
-  check_running();
-  checkpoints_->check();
-  if (checkpoint && keeps_checkpoints()) return add_checkpoint(encoded(metrics, begin_.max_report_size), *checkpoint);
-  if (checkpoint) last_checkpoint_report_ = reports_.load();
-  add_report(encoded(metrics, begin_.max_report_size), false);
+  if (deliver(metrics, checkpoint)) throw StopTraining();
 }
 
-void WorkerSession::report_dict(const std::optional<Value>& metrics, const store::DictParts& parts) {
+bool WorkerSession::deliver(const std::optional<Value>& metrics, const std::optional<Checkpoint>& checkpoint) {
   check_running();
   checkpoints_->check();
-  add_checkpoint(metrics ? encoded(*metrics, begin_.max_report_size) : Bytes{}, parts);
+  Bytes bytes = metrics ? encoded(*metrics, begin_.max_report_size) : Bytes{};
+  if (checkpoint && keeps_checkpoints()) return add_checkpoint(std::move(bytes), *checkpoint);
+  ReportGate::Passage passage(*gate_);
+  passage.accept([&] {
+    if (checkpoint) last_checkpoint_report_ = reports_.load();
+    add_report(std::move(bytes), false);
+  });
+  return passage.wait();
 }
 
-void WorkerSession::save_checkpoint(const Checkpoint& checkpoint) {
+bool WorkerSession::deliver(const std::optional<Value>& metrics, const store::DictParts& parts) {
   check_running();
   checkpoints_->check();
-  if (keeps_checkpoints()) return add_checkpoint({}, checkpoint);
-  last_checkpoint_report_ = reports_.load();
-  add_report({}, false);
+  return add_checkpoint(metrics ? encoded(*metrics, begin_.max_report_size) : Bytes{}, parts);
+}
+
+void WorkerSession::request_stop() {
+  check_running();
+  if (gate_->holds()) return;
+  gate_->hold();
+  outbox_->add(wire::encode(wire::StopWanted{}));
 }
 
 wire::CheckpointGiven WorkerSession::ask_for_checkpoint() {
@@ -254,12 +268,36 @@ void WorkerSession::receive() {
       next_payload_ = std::move(payload->payload);
       return;  // what follows belongs to the next session
     }
+    obey(message);
+  }
+  lost();
+}
+
+void WorkerSession::obey(wire::DriverToWorker& message) {
+  if (std::holds_alternative<wire::Interrupt>(message)) {
+    stopping_ = true;
+    gate_->open();
+    kill(getpid(), SIGINT);
+  } else if (std::holds_alternative<wire::Settle>(message)) {
+    gate_->settle();
+    try {
+      checkpoints_->wait();
+    } catch (const Error& error) {
+      log_warning(error.what());
+    }
+    outbox_->add(wire::encode(wire::Settled{}));
+  } else if (std::holds_alternative<wire::HoldReports>(message)) {
+    outbox_->add(wire::encode(wire::ReportsHeld{gate_->hold()}));
+  } else if (const auto* end = std::get_if<wire::EndAfter>(&message)) {
+    gate_->end_after(end->reports);
+  } else if (const auto* on = std::get_if<wire::GoOn>(&message)) {
+    gate_->go_on(on->reports);
+  } else {
     const std::lock_guard lock(mutex_);
     if (auto* done = std::get_if<wire::MeetingDone>(&message)) meetings_done_[done->meeting] = std::move(*done);
     if (auto* given = std::get_if<wire::CheckpointGiven>(&message)) given_ = std::move(*given);
     changed_.notify_all();
   }
-  lost();
 }
 
 void WorkerSession::lost() {

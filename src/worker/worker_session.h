@@ -15,6 +15,7 @@
 #include "wire/messages.h"
 #include "worker/checkpoint_queue.h"
 #include "worker/outbox.h"
+#include "worker/report_gate.h"
 
 namespace lockstep::worker {
 
@@ -45,11 +46,11 @@ class WorkerSession : public Session {
   std::optional<Next> wait_for_next();
   /// The function failed: sends what was reported before, then the failure.
   void fail(Failure failure);
-  /// A report whose checkpoint is taken apart already; its buffers are copied before this returns. Without metrics it
-  /// is a checkpoint alone, and no result of the run.
-  void report_dict(const std::optional<Value>& metrics, const store::DictParts& parts);
-  /// A checkpoint alone, which is no result of the run.
-  void save_checkpoint(const Checkpoint& checkpoint);
+  /// report(), which tells whether the function is to end here instead of throwing. Without metrics it is a checkpoint
+  /// alone, and no result of the run.
+  bool deliver(const std::optional<Value>& metrics, const std::optional<Checkpoint>& checkpoint);
+  /// The same with a checkpoint that is taken apart already; its buffers are copied before this returns.
+  bool deliver(const std::optional<Value>& metrics, const store::DictParts& parts);
   /// Whether a checkpoint that this rank reports is written at all.
   bool keeps_checkpoints() const { return begin_.rank == 0 || begin_.keep_all_ranks; }
 
@@ -68,18 +69,20 @@ class WorkerSession : public Session {
   void report(const Value& metrics, const std::optional<Checkpoint>& checkpoint) override;
   void barrier(std::chrono::duration<double> timeout) override;
   Bytes broadcast_from_rank_zero(Bytes bytes, std::chrono::duration<double> timeout) override;
+  void request_stop() override;
+  bool should_stop() override { return gate_->is_over() || stopping_; }
   bool stopping() const override { return stopping_; }
-  void set_stopping() { stopping_ = true; }
 
  private:
   void add_report(Bytes metrics, bool with_checkpoint);
   template <class Contents>
-  void add_checkpoint(Bytes metrics, const Contents& contents);
+  bool add_checkpoint(Bytes metrics, const Contents& contents);
   std::string partial_name() const;
   wire::CheckpointGiven ask_for_checkpoint();
   Bytes meet(Bytes value, Seconds timeout);
   void open();
   void receive();
+  void obey(wire::DriverToWorker& message);
   void check_running() const;
   void lost();
 
@@ -90,6 +93,7 @@ class WorkerSession : public Session {
   std::atomic<bool> ended_ = false;
   std::optional<Outbox> outbox_;
   std::optional<CheckpointQueue> checkpoints_;
+  std::optional<ReportGate> gate_;
 
   // Written by the thread that reports.
   std::atomic<int> reports_ = 0;

@@ -89,7 +89,9 @@ void obey(wire::Channel& channel, const Value& command) {
   } else if (verb == "ignore")
     ::signal(number(), SIG_IGN);
   else if (verb == "wait")
-    for (;;) ::pause();
+    while (const auto frame = channel.receive()) {
+      if (std::holds_alternative<wire::Interrupt>(wire::decode<wire::DriverToWorker>(*frame))) ::raise(SIGINT);
+    }
   else if (verb == "child")
     make_child(false);
   else if (verb == "far_child")

@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "driver/step.h"
+#include "settle.h"
 
 namespace lockstep::driver {
 namespace {
@@ -24,6 +25,7 @@ class StepReplaceTest : public testing::Test {
     auto [next, now_actions] = step(std::move(state), std::move(event), time);
     state = std::move(next);
     actions = std::move(now_actions);
+    settle_all(state, time, actions);
     all.insert(all.end(), actions.begin(), actions.end());
   }
 

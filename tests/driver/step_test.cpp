@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <csignal>
 
+#include "settle.h"
+
 namespace lockstep::driver {
 namespace {
 
@@ -21,6 +23,7 @@ class StepTest : public testing::Test {
     auto [next, now_actions] = step(std::move(state), std::move(event), time);
     state = std::move(next);
     actions = std::move(now_actions);
+    settle_all(state, time, actions);
     all.insert(all.end(), actions.begin(), actions.end());
   }
 

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "driver/step.h"
+#include "settle.h"
 
 namespace lockstep::driver {
 namespace {
@@ -23,6 +24,7 @@ class WaitingTest : public testing::Test {
     auto [next, now_actions] = step(std::move(state), std::move(event), time);
     state = std::move(next);
     actions = std::move(now_actions);
+    settle_all(state, time, actions);
   }
   void meet(int rank, int meeting, double timeout = 60, Bytes value = {}) {
     send(MeetingEntered{0, rank, {meeting, timeout, std::move(value)}});

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -211,7 +213,7 @@ TEST_F(WorkerSessionTest, ACheckpointThatIsRefusedIsNotAnnounced) {
 TEST_F(WorkerSessionTest, ACheckpointAloneHasNoMetrics) {
   for (const int number : {0, 1}) {
     begin(rank(number));
-    session->save_checkpoint(Checkpoint::from_dict({{"epoch", 4}}));
+    session->deliver(std::nullopt, Checkpoint::from_dict({{"epoch", 4}}));
     const auto reports = next<wire::Reports>();
     ASSERT_EQ(reports.reports.size(), 1U);
     EXPECT_TRUE(reports.reports[0].metrics.empty());
@@ -228,6 +230,45 @@ TEST_F(WorkerSessionTest, AFailureComesAfterWhatWasReported) {
   session->fail(failure);
   next<wire::Reports>();
   EXPECT_EQ(next<wire::WorkerFailed>().failure["message"], "boom");
+}
+
+TEST_F(WorkerSessionTest, WhatWasReportedIsWrittenBeforeItIsSettled) {
+  begin(rank(0));
+  session->report({{"i", 0}}, Checkpoint::from_dict({{"epoch", 4}}));
+  driver->send(wire::encode(wire::Settle{}));
+  next<wire::Reports>();
+  EXPECT_EQ(next<wire::CheckpointWritten>().report, 0);
+  next<wire::Settled>();
+}
+
+TEST_F(WorkerSessionTest, EndsAfterTheReportThatTheDriverChooses) {
+  begin(rank(0));
+  session->report({{"i", 0}}, std::nullopt);
+  next<wire::Reports>();
+  session->request_stop();
+  session->request_stop();
+  next<wire::StopWanted>();
+  driver->send(wire::encode(wire::HoldReports{}));
+  EXPECT_EQ(next<wire::ReportsHeld>().reports, 2);
+  driver->send(wire::encode(wire::EndAfter{3}));
+  EXPECT_NO_THROW(session->report({{"i", 1}}, std::nullopt));
+  EXPECT_THROW(session->report({{"i", 2}}, std::nullopt), StopTraining);
+  EXPECT_TRUE(session->should_stop());
+  EXPECT_NO_THROW(session->report({{"i", 3}}, std::nullopt)) << "it has asked, and ends by itself";
+}
+
+TEST_F(WorkerSessionTest, AnInterruptOfTheDriverIsKnownBeforeTheSignalComes) {
+  static std::atomic<int> seen;
+  static WorkerSession* running;
+  begin(rank(0));
+  EXPECT_FALSE(session->stopping());
+  seen = 0;
+  running = &*session;
+  const auto before = std::signal(SIGINT, [](int) { seen = running->stopping() ? 1 : -1; });
+  driver->send(wire::encode(wire::Interrupt{}));
+  for (const Instant end = now() + 10s; seen == 0 && now() < end;) std::this_thread::yield();
+  std::signal(SIGINT, before);
+  EXPECT_EQ(seen, 1);
 }
 
 TEST_F(WorkerSessionTest, AKeptOneBeginsAnew) {

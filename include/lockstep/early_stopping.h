@@ -1,0 +1,43 @@
+#pragma once
+
+#include <lockstep/callback.h>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+/// Ends a run whose metric no longer gets better: after `patience` results of rank 0 in a row that are not better than
+/// the best before. Results without the metric do not count; a NaN is never better.
+///
+///     lockstep::EarlyStopping early({.metric = "validation/loss", .patience = 3});
+///     lockstep::DataParallelTrainer(train, {.run{.callbacks = {&early}}}).fit();
+class EarlyStopping : public Callback {
+ public:
+  struct Options {
+    std::string metric;        ///< of a nested one "validation/loss"
+    int patience = 1;          ///< 0 means 1
+    std::string mode = "min";  ///< "max": greater is better
+    double min_delta = 0;      ///< better is better by more than this
+  };
+
+  /// Throws ConfigError that names the option, its value and what it may be.
+  explicit EarlyStopping(Options options);
+
+  std::string name() const override { return "EarlyStopping"; }
+  bool may_stop() const override { return true; }
+  void on_start(const RunInfo&) override { reset(); }
+  bool should_stop(const Value& metrics) override;
+
+  /// Forgets what it has seen.
+  void reset();
+  /// The best value so far.
+  std::optional<double> best() const { return best_; }
+
+ private:
+  Options options_;
+  std::optional<double> best_;
+  int waited_ = 0;
+  bool warned_ = false;
+};
+
+}  // namespace lockstep
