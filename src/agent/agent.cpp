@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 
 #include "base/log.h"
 #include "sys/node.h"
@@ -16,6 +17,9 @@ namespace {
 
 /// How long processes that were killed may take to vanish before the agent ends without them.
 constexpr auto kLastWait = 3s;
+
+/// In the environment of everything that this agent starts, so that the driver finds it when the agent is killed.
+constexpr const char* kAgentId = "LOCKSTEP_AGENT_ID";
 
 /// The environment as far as it can matter to a fork server, which a new one makes slow to start: workers get their
 /// own.
@@ -53,6 +57,7 @@ void kill_everything() {
 }  // namespace
 
 Agent::Agent(Options options) {
+  if (const char* id = std::getenv(kAgentId)) id_ = id;
   sys::become_subreaper();
   loop_.on_signals({SIGCHLD, SIGTERM, SIGINT, SIGHUP},
                    [this](int signal) { signal == SIGCHLD ? child_ended() : loop_.stop(); });
@@ -86,9 +91,14 @@ bool Agent::running() const { return attempt_ && !attempt_->kept(); }
 
 Attempt* Agent::running(int attempt) { return running() && attempt_->number() == attempt ? attempt_.get() : nullptr; }
 
+void Agent::mark(wire::WorkerSpec& worker) const {
+  if (!id_.empty()) worker.begin["env"][kAgentId] = id_;
+}
+
 // ---------------------------------------------------------------- the driver says
 
 void Agent::on(wire::Configure& message) {
+  if (!id_.empty()) message.env.insert_or_assign(kAgentId, id_);
   if (running()) return fail("[agent] it was configured while attempt " + std::to_string(attempt_->number()) + " runs");
   const bool same =
       configured_ && equal(configure_, message) && (!message.fork_server || (server_ && !server_->dead()));
@@ -106,6 +116,7 @@ void Agent::on(wire::Configure& message) {
 }
 
 void Agent::on(wire::StartAttempt& message) {
+  for (wire::WorkerSpec& worker : message.workers) mark(worker);
   if (!configured_) return fail("[agent] an attempt was started before Configure");
   if (running() || next_) return fail("[agent] attempt " + std::to_string(attempt_->number()) + " has not ended");
   if (message.workers.empty()) {
@@ -148,6 +159,7 @@ void Agent::on(wire::StopAttempt& message) {
 void Agent::on(wire::StartWorker& message) {
   Attempt* attempt = running(message.attempt);
   if (attempt == nullptr || attempt_waits_) return;
+  mark(message.worker);
   if (configure_.fork_server)
     attempt->restart(message.worker, *server_);
   else

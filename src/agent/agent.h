@@ -39,6 +39,8 @@ class Agent {
   void on(wire::ToWorker& message);
   void on(wire::Shutdown& message);
 
+  /// What the worker starts bears our name.
+  void mark(wire::WorkerSpec& worker) const;
   void start_server();
   void server_ready();
   void server_died(const std::string& why);
@@ -53,6 +55,7 @@ class Agent {
   Attempt* running(int attempt);
 
   Loop loop_;
+  std::string id_;  ///< the engine's name for us
   std::optional<DriverLink> driver_;
   sys::Descriptor parent_;
   Watch parent_watch_;

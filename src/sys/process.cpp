@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <lockstep/error.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -160,6 +161,12 @@ std::string read_proc(const std::string& path) {
   return text;
 }
 
+/// Whether the process began with this NAME=VALUE in its environment, as far as that may be known.
+bool has_variable(int pid, const std::string& variable) {
+  const std::string all = '\0' + read_proc("/proc/" + std::to_string(pid) + "/environ");
+  return all.find('\0' + variable + '\0') != std::string::npos;
+}
+
 /// The numbers among the entries of a directory.
 std::vector<int> numbered_entries(const std::string& path) {
   std::vector<int> result;
@@ -306,6 +313,27 @@ std::vector<int> children(int pid) {
     }
   }
   return result;
+}
+
+bool kill_marked(const std::string& variable, Instant deadline) {
+  for (;;) {
+    std::vector<Descriptor> killed;
+    for (const int pid : numbered_entries("/proc")) {
+      if (pid == ::getpid() || !has_variable(pid, variable)) continue;
+      // The number may be another process's by now: the descriptor never is.
+      Descriptor process = open_pidfd(pid);
+      if (!process || !has_variable(pid, variable)) continue;
+      for (const int child : descendants(pid)) ::kill(child, SIGKILL);
+      send_signal(process.get(), SIGKILL);
+      killed.push_back(std::move(process));
+    }
+    if (killed.empty()) return true;
+    for (const auto& process : killed) {
+      pollfd item{process.get(), POLLIN, 0};
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now()).count();
+      if (left <= 0 || ::poll(&item, 1, static_cast<int>(left)) == 0) return false;
+    }
+  }
 }
 
 std::vector<int> descendants(int pid, const std::vector<int>& except) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "sys/descriptor.h"
 
 namespace lockstep::sys {
@@ -63,6 +64,11 @@ struct ProcessStatus {
 std::optional<ProcessStatus> process_status(int pid);
 /// Whether the process has a handler for the signal, so that the signal would not end it.
 bool catches_signal(int pid, int signal);
+
+/// SIGKILL to every process that began with this NAME=VALUE in its environment, and to all that descends from it, until
+/// none is left. False when some still are at `deadline`. Processes of others, whose environment is hidden, are left
+/// alone.
+bool kill_marked(const std::string& variable, Instant deadline);
 
 /// Children that live now or wait to be reaped.
 std::vector<int> children(int pid);

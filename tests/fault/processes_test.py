@@ -86,6 +86,38 @@ def test_the_agent_is_killed_between_attempts(make_trainer: MakeTrainer, tmp_pat
     next_fit_works(make_trainer)
 
 
+def test_daemons_go_with_an_agent_that_is_killed(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    def train_func(config: dict[str, str]) -> None:
+        place = Path(config["place"], str(session.get_world_rank()))
+        subprocess.Popen(
+            ["sh", "-c", "trap '' TERM HUP; echo $$ >$0.session; exec sleep 300", place], start_new_session=True
+        )
+        subprocess.Popen(["sh", "-c", "(setsid sh -c 'echo $$ >$0.orphan; exec sleep 300' $0 &)", place])
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                Path(f"{place}.forked").write_text(f"{os.getpid()}\n")
+                time.sleep(300)
+            os._exit(0)
+        while sum(path.read_text().endswith("\n") for path in Path(config["place"]).iterdir()) < 6:
+            time.sleep(0.01)
+        session.barrier()
+        session.report({"step": 0})
+        time.sleep(300)
+
+    killer = KillOnce("on_result", agent_of)
+    (tmp_path / "pids").mkdir()
+    other = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    with pytest.raises(TrainingFailedError):
+        make_trainer(train_func, config={"place": str(tmp_path / "pids")}, callbacks=[killer]).fit()
+    daemons = [int(path.read_text()) for path in (tmp_path / "pids").iterdir()]
+    assert len(daemons) == 6
+    Family(daemons).wait_gone(5)
+    assert other.poll() is None, "it is none of the run's"
+    other.kill()
+    other.wait()
+
+
 def test_an_idle_agent_is_killed(make_trainer: MakeTrainer) -> None:
     """It belongs to no run: the next one starts another."""
     make_trainer(counting()).fit()

@@ -219,6 +219,31 @@ TEST(Proc, ChildrenOfAllThreadsAreFound) {
   take_exit(child.pidfd.get(), true);
 }
 
+TEST(Proc, MarkedProcessesAreKilledWhereverTheyAre) {
+  auto [read_end, write_end] = pipe_pair();
+  const std::string mark = "LOCKSTEP_TEST_MARK=" + std::to_string(::getpid());
+  SpawnOptions options;
+  options.argv = {"/bin/sh", "-c",
+                  "(setsid sh -c 'echo $$; exec sleep 1000' &); exec env -i /bin/sh -c 'sleep 1000 & wait'"};
+  options.env = {{"LOCKSTEP_TEST_MARK", std::to_string(::getpid())}, {"PATH", "/usr/bin:/bin"}};
+  options.fds = {{write_end.get(), 1}};
+  const Process marked = spawn(options);
+  options.env = {{"LOCKSTEP_TEST_MARK", std::to_string(::getpid()) + "0"}, {"PATH", "/usr/bin:/bin"}};
+  options.argv = {"sleep", "1000"};
+  const Process other = spawn(options);
+  char line[32] = {};
+  ASSERT_GT(::read(read_end.get(), line, sizeof line - 1), 0);
+  const Descriptor daemon = open_pidfd(std::atoi(line));
+  EXPECT_TRUE(kill_marked(mark, now() + 20s));
+  EXPECT_TRUE(ends_within(daemon.get(), 10'000));
+  EXPECT_FALSE(take_exit(other.pidfd.get(), false)) << "its mark only begins like ours";
+  for (const Process* each : {&marked, &other}) {
+    send_signal(each->pidfd.get(), SIGKILL);
+    take_exit(each->pidfd.get(), true);
+  }
+  EXPECT_TRUE(kill_marked(mark, now() + 20s));
+}
+
 TEST(Proc, SubreaperAdoptsAndReapsOrphans) {
   // In a process of its own: this one must not adopt for the rest of the tests.
   const Process reaper = forked([] {

@@ -9,8 +9,11 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "base/clock.h"
+#include "base/ids.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "sys/environment.h"
 #include "sys/sockets.h"
 
 namespace lockstep::engine {
@@ -20,6 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kAgentName = "lockstep-agent";
 constexpr int kAgentFd = 3;
+constexpr const char* kAgentId = "LOCKSTEP_AGENT_ID";
+constexpr auto kSweepWithin = 5s;
 
 /// Directories of the library that holds this code and of the running executable.
 std::vector<fs::path> own_directories() {
@@ -94,6 +99,10 @@ std::vector<sys::Descriptor> LocalEngine::start(const AgentSpec& spec) {
                   "--parent", std::to_string(::getpid())};
   options.fds = {{theirs.get(), kAgentFd}, {null.get(), 0}};
   options.own_session = true;
+  options.env = sys::environment();
+  const std::string id = random_hex(32);
+  options.env->insert_or_assign(kAgentId, id);
+  mark_ = std::string(kAgentId) + "=" + id;
   agent_ = sys::spawn(options);
   owner_ = ::getpid();
   std::vector<sys::Descriptor> result;
@@ -117,7 +126,9 @@ void LocalEngine::stop() {
     sys::send_signal(agent.pidfd.get(), SIGKILL);
     break;
   }
-  sys::take_exit(agent.pidfd.get(), true);
+  // One that ends by itself has swept; orphans of one that was killed bear its mark.
+  if (sys::take_exit(agent.pidfd.get(), true) == sys::ExitStatus{}) return;
+  if (!sys::kill_marked(mark_, now() + kSweepWithin)) log_warning("processes of a killed agent are still there");
 }
 
 }  // namespace lockstep::engine

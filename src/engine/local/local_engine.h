@@ -12,6 +12,7 @@ namespace lockstep::engine {
 /// One agent on this machine, as a child process with an inherited socket: nothing listens anywhere.
 /// The agent has a session of its own, so that Ctrl-C on a terminal reaches only the caller; it writes to the caller's
 /// standard output and error. It also ends when the caller does, whatever other processes hold copies of the socket.
+/// What an agent that was killed has left behind is killed by stop().
 class LocalEngine : public Engine {
  public:
   struct Options {
@@ -32,7 +33,8 @@ class LocalEngine : public Engine {
  private:
   Options options_;
   sys::Process agent_;
-  int owner_ = 0;  ///< the process that started it: a forked copy of this object must not stop it
+  std::string mark_;  ///< NAME=VALUE in the environment of the agent, and of all that it starts
+  int owner_ = 0;     ///< the process that started it: a forked copy of this object must not stop it
 };
 
 /// Where find_agent() looks first after LOCKSTEP_AGENT: for programs that are built against an installed Lockstep.
