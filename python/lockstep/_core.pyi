@@ -83,6 +83,12 @@ class RunOutcome:
 
 def read_run(path: str) -> RunOutcome: ...
 def find_run(name: str) -> str | None: ...
+def check_owner(path: str) -> None:
+    """Raises StorageError unless the run directory and what runs write in it are this user's alone."""
+
+def read_function(path: str) -> tuple[bytes, list[str]]:
+    """A run's function.pkl and the SHA-256 that run.json says it has: none, one, or two while it was being replaced."""
+
 def default_storage_path() -> str:
     """Where runs lie unless they say otherwise: LOCKSTEP_STORAGE_PATH, or lockstep_results in the home directory."""
 

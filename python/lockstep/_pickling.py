@@ -54,7 +54,7 @@ def dump_value(value: Any) -> bytes:
 
 def pack(*parts: bytes) -> bytes:
     """One string of bytes from the pickles."""
-    return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+    return b"".join(piece for part in parts for piece in (_LENGTH.pack(len(part)), part))
 
 
 def unpack(payload: bytes | memoryview) -> list[memoryview]:

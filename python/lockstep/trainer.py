@@ -124,7 +124,8 @@ class DataParallelTrainer:
         What is not given is as it was, callbacks excepted: pass those in `run_config`, whose name and storage_path must
         be left out. ``fit()`` of a finished run returns its ``Result`` at once, unless there is a new
         `train_loop_config`. Without `train_loop_per_worker` the workers unpickle the function that the run directory
-        holds. `resume_from_checkpoint` counts only for a run that has no checkpoint of its own yet.
+        holds, if it has the hash that ``run.json`` says. `resume_from_checkpoint` counts only for a run that has no
+        checkpoint of its own yet. A run directory that is not yours alone is refused (StorageError).
         """
         place = run_path(path, "[restore] path")
         if _core.find_run(place) is None:
@@ -132,6 +133,7 @@ class DataParallelTrainer:
                 f"[restore] {place} holds no run, and the storage path has none of that name; "
                 "give the directory that Result.path names"
             )
+        _core.check_owner(place)
         if run_config is not None and (run_config.name or run_config.storage_path or run_config.local_dir):
             raise ConfigError("[restore] run_config has a name or storage_path; a restored run stays in its place")
         saved = _saved_settings(place)
@@ -235,9 +237,10 @@ class DataParallelTrainer:
         try:
             saved: Sequence[bytes | memoryview] = _pickling.unpack(_read_function(self._restored))
         except (StorageError, ConfigError):
-            if self.train_loop_per_worker is None or self.train_loop_config is None:
+            config_is_known = self.train_loop_config is not None or not Result(path=self._restored).config
+            if self.train_loop_per_worker is None or not config_is_known:
                 raise
-            saved = (b"", b"", _pickling.dump_backend(self._default_backend()))
+            saved = (b"", _pickling.dump_config(None), _pickling.dump_backend(self._default_backend()))
         parts = (bytes(old) if value is None else dump(value) for (value, dump), old in zip(given, saved, strict=True))
         return _pickling.pack(*parts)
 
@@ -257,6 +260,7 @@ class DataParallelTrainer:
             **self._process(),
             "restore": self._restored is not None,
             "function_pkl": payload,
+            "function_sha256": _sha256(payload),
         }
 
     def _process(self) -> dict[str, Any]:
@@ -356,10 +360,20 @@ def _saved_settings(path: str) -> Mapping[str, Any]:
 
 
 def _read_function(path: str) -> bytes:
+    advice = "pass train_loop_per_worker, and train_loop_config if there was one"
     try:
-        return Path(path, "function.pkl").read_bytes()
-    except OSError as error:
+        payload, expected = _core.read_function(path)
+    except StorageError as error:
+        raise StorageError(f"[restore] the run directory holds no training function ({error}); {advice}") from error
+    if expected and (found := _sha256(payload)) not in expected:
         raise StorageError(
-            f"[restore] the run directory holds no training function ({error}); "
-            "pass train_loop_per_worker and train_loop_config"
-        ) from error
+            f"[restore] {path}/function.pkl is not the function of this run: its SHA-256 is {found}, and run.json "
+            f"says {' or '.join(expected)}; it was damaged or exchanged, and is not run: {advice}"
+        )
+    return payload
+
+
+def _sha256(payload: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(payload).hexdigest()

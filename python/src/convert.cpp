@@ -165,7 +165,8 @@ py::object to_python(const Value& value) {
 
 Bytes to_bytes(const py::bytes& bytes) {
   const std::string_view view = bytes;
-  return {view.begin(), view.end()};
+  const auto* data = reinterpret_cast<const std::uint8_t*>(view.data());
+  return {data, data + view.size()};
 }
 
 py::bytes to_python_bytes(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }

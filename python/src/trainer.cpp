@@ -178,7 +178,10 @@ driver::RunPlan plan_of(const py::dict& options, const py::bytes& payload) {
   }
   if (options.contains("backend")) plan.backend = to_value(options["backend"], "backend");
   if (options.contains("extra")) plan.extra = to_value(options["extra"], "extra");
-  if (options.contains("function_pkl")) plan.function_pkl = to_bytes(py::cast<py::bytes>(options["function_pkl"]));
+  plan.keep_payload = options.contains("function_pkl") && py::object(options["function_pkl"]).is(payload);
+  if (options.contains("function_pkl") && !plan.keep_payload)
+    plan.function_pkl = to_bytes(py::cast<py::bytes>(options["function_pkl"]));
+  plan.function_sha256 = optional_of<std::string>(options, "function_sha256").value_or("");
   return plan;
 }
 
@@ -206,6 +209,11 @@ void bind_trainer(py::module_& module) {
   module.def("find_run", [](const std::string& name) -> std::optional<std::string> {
     const auto found = store::find_run(name);
     return found ? std::optional(found->string()) : std::nullopt;
+  });
+  module.def("check_owner", [](const std::string& path) { store::RunDirectory(path).check_owner(); });
+  module.def("read_function", [](const std::string& path) {
+    const train::SavedFunction saved = train::read_function(path);
+    return py::make_tuple(to_python_bytes(saved.bytes), saved.sha256);
   });
   module.def("check_run_name", [](const std::string& name) { check_run_name(name); });
   module.def("check_hosts", [](const std::vector<std::string>& hosts) { driver::slots_of(hosts); });

@@ -19,14 +19,18 @@ constexpr std::size_t kReadSize = 256 << 10;
 }  // namespace
 
 void AgentLink::send_bytes(const Bytes& message) {
-  Bytes frame;
-  wire::append_frame(frame, message);
-  std::size_t sent = 0;
-  while (sent < frame.size()) {
-    const ssize_t count = ::send(socket_, frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
+  std::array<std::uint8_t, wire::kFrameHeader> header;
+  wire::put_frame_header(header, message.size());
+  send_all(header, MSG_MORE);
+  send_all(message, 0);
+}
+
+void AgentLink::send_all(std::span<const std::uint8_t> bytes, int flags) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | flags);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) lost(strerror(errno));
-    sent += static_cast<std::size_t>(count);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
 }
 

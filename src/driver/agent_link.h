@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "wire/channel.h"
 #include "wire/codec.h"
@@ -25,6 +26,7 @@ class AgentLink {
 
  private:
   void send_bytes(const Bytes& message);
+  void send_all(std::span<const std::uint8_t> bytes, int flags);
   bool read_some();
 
   int socket_;

@@ -26,7 +26,7 @@ bool ends_within_a_line(const std::filesystem::path& path) {
 
 }  // namespace
 
-RankLogs::RankLogs(const std::filesystem::path& directory, int ranks) {
+RankLogs::RankLogs(const std::filesystem::path& directory, int ranks, sys::Files& files) {
   for (int rank = 0; rank < ranks; ++rank) {
     Log log;
     if (directory.empty()) {
@@ -35,8 +35,7 @@ RankLogs::RankLogs(const std::filesystem::path& directory, int ranks) {
     }
     log.path = directory / ("rank_" + std::to_string(rank) + ".log");
     log.within_line = ends_within_a_line(log.path);
-    log.file = sys::Descriptor(::open(log.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-    if (!log.file) throw StorageError("[logs] cannot open " + log.path.string() + ": " + strerror(errno));
+    log.file = files.open(log.path, sys::OpenMode::append).fd;
     logs_.push_back(std::move(log));
   }
 }

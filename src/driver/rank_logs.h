@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "sys/descriptor.h"
+#include "sys/files.h"
 
 namespace lockstep::driver {
 
@@ -16,7 +16,7 @@ namespace lockstep::driver {
 class RankLogs {
  public:
   /// Opens (appends to) the files of all ranks below `directory`, which exists; an empty one: no files.
-  RankLogs(const std::filesystem::path& directory, int ranks);
+  RankLogs(const std::filesystem::path& directory, int ranks, sys::Files& files = sys::files());
 
   /// Marks the attempt and its time in the files, by a line of its own. Last lines are those of the attempt.
   void begin_attempt(int attempt, WallTime time);

@@ -15,11 +15,11 @@ constexpr std::size_t kMostPending = 1'000;
 
 }  // namespace
 
-Recorder::Recorder(const RunPlan& plan, metrics::RunConstants constants, Console& console)
+Recorder::Recorder(const RunPlan& plan, metrics::RunConstants constants, Console& console, sys::Files& files)
     : callbacks_(plan.options.run.callbacks),
       detailed_(constants.detailed),
       autofill_(std::move(constants)),
-      sinks_(plan.record ? metrics::default_sinks(plan.directory())
+      sinks_(plan.record ? metrics::default_sinks(plan.directory(), files)
                          : std::vector<std::unique_ptr<metrics::ReportSink>>{}),
       console_(console),
       config_(plan.options.config),

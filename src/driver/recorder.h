@@ -30,7 +30,8 @@ class CallbackError : public Error {
 /// ask. Used by the driver's thread alone.
 class Recorder {
  public:
-  Recorder(const RunPlan& plan, metrics::RunConstants constants, Console& console);
+  /// `files` is borrowed: the sinks write through it.
+  Recorder(const RunPlan& plan, metrics::RunConstants constants, Console& console, sys::Files& files = sys::files());
 
   /// Opens the files, calls on_start.
   void start(const RunInfo& info, metrics::Progress from);

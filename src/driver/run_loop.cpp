@@ -26,6 +26,8 @@
 #include "driver/recorder.h"
 #include "driver/run_record.h"
 #include "driver/step.h"
+#include "store/function_file.h"
+#include "sys/private_files.h"
 #include "wire/codec.h"
 
 namespace lockstep::driver {
@@ -53,7 +55,7 @@ class RunLoop {
       : plan_(plan),
         console_(plan.options.run.verbose, plan.options.run.log_to_console, Screen::of_process()),
         agent_(agent),
-        directory_(plan.directory(), sys::files()),
+        directory_(plan.directory(), files_),
         keeper_(directory_, plan.options.run.checkpoint, [this](const std::string& text) { console_.warning(text); }) {
     state_.policy = plan.policy();
     if (const auto rendezvous = plan.rendezvous_options()) rendezvous_.emplace(*rendezvous);
@@ -81,11 +83,13 @@ class RunLoop {
     started_ = now();
     if (plan_.restore) {
       directory_.open();
+      files_.enter(directory_.path());
       directory_.lock();
       record_ = RunRecord::from_value(directory_.read_run_json());
       keeper_.load();
     } else {
       if (plan_.record) directory_.create();
+      if (plan_.record) files_.enter(directory_.path());
       if (plan_.record) directory_.lock();
       record_.name = plan_.options.run.name;
       record_.created = unix_seconds(wall_now());
@@ -105,18 +109,29 @@ class RunLoop {
     keeper_.set_next_seq(plan_.restore ? record_.next_seq : first_seq());
     // run.json comes last: with it the directory is a run that can be restored.
     if (plan_.record) directory_.write_file("params.json", to_pretty_json(plan_.options.config));
-    if (plan_.record && !plan_.function_pkl.empty()) directory_.write_file("function.pkl", plan_.function_pkl);
+    if (plan_.record && !plan_.kept_function().empty()) save_function();
     save_record();
 
     metrics::RunConstants constants{record_.trial_id, record_.experiment_id, "0", plan_.options.config,
                                     metrics::detailed_metrics_wanted()};
-    recorder_.emplace(plan_, std::move(constants), console_);
-    logs_.emplace(plan_.record ? directory_.logs() : "", plan_.options.scaling.num_workers);
+    recorder_.emplace(plan_, std::move(constants), console_, files_);
+    logs_.emplace(plan_.record ? directory_.logs() : "", plan_.options.scaling.num_workers, files_);
     say("lockstep: run " + in_quotes(record_.name) + " in " + directory_.path().string());
     if (!plan_.keep_workers)
       for (const auto& note : plan_.notes) say("lockstep: " + note);
     guarded([&] { recorder_->start(info(), {record_.training_iteration, record_.time_total_s}); });
     if (recorder_->take_stop()) events_.push_back(StopWanted{});
+  }
+
+  void save_function() {
+    if (plan_.restore && record_.function_sha256 != plan_.function_sha256) {
+      // Between the two files only one of them is new: until run.json is written again either hash is right.
+      record_.function_sha256_next = plan_.function_sha256;
+      save_record();
+    }
+    store::write_function(files_, directory_.path(), plan_.kept_function(), plan_.function_sha256);
+    record_.function_sha256 = plan_.function_sha256;
+    record_.function_sha256_next.clear();
   }
 
   /// A run that resumes from another's checkpoint counts on from that one's number, as users of Ray know it.
@@ -514,7 +529,7 @@ class RunLoop {
     for (std::size_t rank = 0; rank < action.by_rank.size(); ++rank)
       text += "==== rank " + std::to_string(rank) + " ====\n" + action.by_rank[rank] + "\n";
     const auto path = stacks_file(action.attempt);
-    sys::files().replace_file(path, text);
+    files_.replace_file(path, text);
     console_.warning("the stacks of all ranks are in " + path.string());
   }
 
@@ -677,6 +692,7 @@ class RunLoop {
   const RunPlan& plan_;
   Console console_;
   AgentLink agent_;
+  sys::PrivateFiles files_;
   store::RunDirectory directory_;
   CheckpointKeeper keeper_;
   RunRecord record_;

@@ -27,6 +27,8 @@ RunRecord read(const Value& value) {
   record.next_seq = value.value("next_seq", 0);
   record.trial_id = value.value("trial_id", std::string());
   record.experiment_id = value.value("experiment_id", std::string());
+  record.function_sha256 = value.value("function_sha256", std::string());
+  record.function_sha256_next = value.value("function_sha256_next", std::string());
   record.metrics = value.value("metrics", Value::object());
   record.config_run = value.value("config_run", Value::object());
   record.metadata = value.value("metadata", Value::object());
@@ -41,30 +43,33 @@ RunRecord read(const Value& value) {
 Value RunRecord::to_value() const {
   Value list = Value::array();
   for (const Failure& failure : failures) list.push_back(lockstep::to_value(failure, false));
-  return Value{{"version", 1},
-               {"name", name},
-               {"state", state},
-               {"trainer", trainer},
-               {"num_workers", num_workers},
-               {"attempt", attempt},
-               {"created", created},
-               {"updated", unix_seconds(wall_now())},
-               {"finished", or_null(finished)},
-               {"training_iteration", training_iteration},
-               {"time_total_s", time_total_s},
-               {"next_seq", next_seq},
-               {"trial_id", trial_id},
-               {"experiment_id", experiment_id},
-               {"driver",
-                {{"pid", getpid()},
-                 {"start_ticks", sys::process_status(getpid()).value_or(sys::ProcessStatus{}).start_ticks},
-                 {"hostname", sys::host_name()}}},
-               {"versions", {{"lockstep", kVersion}}},
-               {"config_run", config_run},
-               {"metadata", metadata},
-               {"metrics", metrics},
-               {"failures", std::move(list)},
-               {"error", error}};
+  Value value{{"version", 1},
+              {"name", name},
+              {"state", state},
+              {"trainer", trainer},
+              {"num_workers", num_workers},
+              {"attempt", attempt},
+              {"created", created},
+              {"updated", unix_seconds(wall_now())},
+              {"finished", or_null(finished)},
+              {"training_iteration", training_iteration},
+              {"time_total_s", time_total_s},
+              {"next_seq", next_seq},
+              {"trial_id", trial_id},
+              {"experiment_id", experiment_id},
+              {"function_sha256", function_sha256},
+              {"driver",
+               {{"pid", getpid()},
+                {"start_ticks", sys::process_status(getpid()).value_or(sys::ProcessStatus{}).start_ticks},
+                {"hostname", sys::host_name()}}},
+              {"versions", {{"lockstep", kVersion}}},
+              {"config_run", config_run},
+              {"metadata", metadata},
+              {"metrics", metrics},
+              {"failures", std::move(list)},
+              {"error", error}};
+  if (!function_sha256_next.empty()) value["function_sha256_next"] = function_sha256_next;
+  return value;
 }
 
 RunRecord RunRecord::from_value(const Value& value) {

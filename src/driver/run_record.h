@@ -23,6 +23,8 @@ struct RunRecord {
   double time_total_s = 0;
   int next_seq = 0;
   std::string trial_id, experiment_id;
+  std::string function_sha256;         ///< of function.pkl; empty: there is none
+  std::string function_sha256_next;    ///< of the one that is just replacing it
   Value metrics = Value::object();     ///< rank 0's last report
   Value config_run = Value::object();  ///< scaling, failure and checkpoint settings
   Value metadata = Value::object();    ///< the user's own

@@ -52,8 +52,9 @@ std::string_view text_of(const sys::Mapping& mapping) {
   return {reinterpret_cast<const char*>(mapping.bytes().data()), mapping.bytes().size()};
 }
 
-void cut_file(const std::filesystem::path& path, std::size_t size) {
-  if (::truncate(path.c_str(), static_cast<off_t>(size)) != 0) sys::throw_file_error("cut", path, errno);
+void cut_file(sys::Files& files, const std::filesystem::path& path, std::size_t size) {
+  const sys::OpenFile file = files.open(path, sys::OpenMode::append);
+  if (::ftruncate(file.fd.get(), static_cast<off_t>(size)) != 0) sys::throw_file_error("cut", path, errno);
 }
 
 }  // namespace lockstep::metrics

@@ -48,6 +48,6 @@ sys::Mapping map_existing(sys::Files& files, const std::filesystem::path& path);
 std::string_view text_of(const sys::Mapping& mapping);
 
 /// Cuts the file to `size` bytes: the torn end that a killed process left.
-void cut_file(const std::filesystem::path& path, std::size_t size);
+void cut_file(sys::Files& files, const std::filesystem::path& path, std::size_t size);
 
 }  // namespace lockstep::metrics

@@ -154,7 +154,7 @@ void CsvSink::start(const Value& /*config*/) {
     }
     whole = size - rest.size();
   }
-  if (whole < size) cut_file(file_.path(), whole);
+  if (whole < size) cut_file(file_.files(), file_.path(), whole);
   for (std::size_t i = 0; i < columns_.size(); ++i) index_.emplace(columns_[i], i);
   columns_in_file_ = columns_.size();
   file_.open(sys::OpenMode::append);

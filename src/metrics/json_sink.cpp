@@ -13,7 +13,7 @@ void cut_torn_line(sys::Files& files, const std::filesystem::path& path) {
   const std::string_view text = text_of(existing);
   if (text.empty() || text.back() == '\n') return;
   const auto end = text.rfind('\n');
-  cut_file(path, end == std::string_view::npos ? 0 : end + 1);
+  cut_file(files, path, end == std::string_view::npos ? 0 : end + 1);
 }
 
 }  // namespace

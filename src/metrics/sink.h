@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "sys/files.h"
+
 namespace lockstep::metrics {
 
 /// A place where rank 0's results go. The driver calls it from one thread: start() once, then write() for each result,
@@ -26,6 +28,7 @@ class ReportSink {
 };
 
 /// The sinks of every run: result.json, progress.csv and a TensorBoard event file, in the run directory `directory`.
-std::vector<std::unique_ptr<ReportSink>> default_sinks(const std::filesystem::path& directory);
+std::vector<std::unique_ptr<ReportSink>> default_sinks(const std::filesystem::path& directory,
+                                                       sys::Files& files = sys::files());
 
 }  // namespace lockstep::metrics

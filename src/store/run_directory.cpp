@@ -13,6 +13,7 @@
 #include "store/data_json.h"
 #include "store/tree.h"
 #include "store/verify.h"
+#include "sys/private_files.h"
 
 namespace lockstep::store {
 namespace {
@@ -42,6 +43,13 @@ std::optional<CheckpointName> parse_name(std::string_view name) {
   return parsed;
 }
 
+bool is_name_of_a_run(std::string_view name) {
+  static const std::set<std::string_view> kNames = {kRunJson,       "params.json",      "function.pkl", "result.json",
+                                                    "progress.csv", "progress.csv.tmp", "logs"};
+  return kNames.contains(name) || name.starts_with(kPrefix) || name.starts_with("events.out.tfevents.") ||
+         name.ends_with(kPartial) || name.ends_with(kTrash);
+}
+
 }  // namespace
 
 fs::path default_storage_path() {
@@ -60,10 +68,13 @@ void RunDirectory::create() {
   if (exists())
     throw ConfigError("[run] there is a run in " + in_quotes(path_.native()) +
                       " already; choose another name, or restore that run to go on with it");
-  const FileKind kind = files_.info(path_).kind;
-  if (kind != FileKind::none && (kind != FileKind::directory || !is_unused()))
-    throw ConfigError("[run] " + in_quotes(path_.native()) +
-                      " exists already and is neither a run nor an empty directory; choose another name");
+  const auto info = files_.info(path_, false);
+  if (info.kind != FileKind::none) {
+    sys::check_private(info, path_);
+    if (info.kind != FileKind::directory || !is_unused())
+      throw ConfigError("[run] " + in_quotes(path_.native()) +
+                        " exists already and is neither a run nor an empty directory; choose another name");
+  }
   files_.make_directories(path_);
   make_logs();
 }
@@ -73,7 +84,8 @@ bool RunDirectory::is_unused() const {
   static const std::set<std::string> kEarlier = {"params.json", "function.pkl", "run.json.partial",
                                                  "params.json.partial", "function.pkl.partial"};
   for (const auto& item : files_.list(path_)) {
-    if (kEarlier.contains(item.name)) continue;
+    sys::check_private(files_.info(path_ / item.name, false), path_ / item.name);
+    if (kEarlier.contains(item.name) && item.kind == FileKind::file) continue;
     if (item.name != "logs" || item.kind != FileKind::directory || !files_.list(logs()).empty()) return false;
   }
   return true;
@@ -82,7 +94,22 @@ bool RunDirectory::is_unused() const {
 void RunDirectory::open() {
   if (!exists())
     throw ConfigError("[run] there is no run in " + in_quotes(path_.native()) + " (no run.json); check the path");
+  check_owner();
   make_logs();
+}
+
+void RunDirectory::check_owner() const {
+  sys::check_private(files_.info(path_, false), path_);
+  for (const auto& item : files_.list(path_))
+    if (is_name_of_a_run(item.name)) check_owner_below(path_ / item.name);
+}
+
+void RunDirectory::check_owner_below(const fs::path& path) const {
+  const auto info = files_.info(path, false);
+  if (info.kind == FileKind::none) return;
+  sys::check_private(info, path);
+  if (info.kind != FileKind::directory) return;
+  for (const auto& item : files_.list(path)) check_owner_below(path / item.name);
 }
 
 void RunDirectory::lock() {

@@ -41,10 +41,14 @@ class RunDirectory {
   /// Is there a run? (Has it a run.json?)
   bool exists() const;
   /// Makes the directory, those above it, and logs/. Throws ConfigError when a run or anything else is there already;
-  /// an empty directory, or one that a killed driver left before its run.json, is fine.
+  /// an empty directory of this user's alone, or one that a killed driver left before its run.json, is fine.
   void create();
-  /// For a run that goes on: throws ConfigError when there is none; makes logs/ when it is missing.
+  /// For a run that goes on: throws ConfigError when there is none, then as check_owner(); makes logs/ when it is
+  /// missing.
   void open();
+  /// Throws StorageError unless the directory and everything in it that runs write is this user's alone: owned, not
+  /// writable by others, no link. Other entries (a tracker's, a person's) are not looked at.
+  void check_owner() const;
 
   /// Keeps other drivers out for as long as this lives. Throws ConfigError, naming its process, when there is one.
   void lock();
@@ -86,6 +90,7 @@ class RunDirectory {
  private:
   std::filesystem::path file_path(std::string_view name) const;
   bool is_unused() const;
+  void check_owner_below(const std::filesystem::path& path) const;
   void make_logs();
 
   sys::Files& files_;

@@ -68,10 +68,11 @@ class Walk {
 
 std::vector<TreeFile> list_tree(sys::Files& files, const fs::path& root, Links links) {
   std::error_code error;
-  const fs::path real = fs::canonical(root, error);
+  // Only links that are followed need to know where they are.
+  const fs::path start = links == Links::follow_inside ? fs::canonical(root, error) : root;
   if (error) sys::throw_file_error("list", root, error.value());
   Walk walk(files, links);
-  walk.enter(real, "");
+  walk.enter(start, "");
   std::sort(walk.found.begin(), walk.found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return std::move(walk.found);
 }

@@ -10,7 +10,7 @@
 namespace lockstep::sys {
 
 std::optional<DirectoryLock> DirectoryLock::take(const std::filesystem::path& directory) {
-  Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!opened) throw_file_error("open the directory", directory, errno);
   return lock(std::move(opened));
 }

@@ -77,6 +77,11 @@ void FaultyFiles::rename(const fs::path& from, const fs::path& to) {
   real_.rename(from, to);
 }
 
+bool FaultyFiles::link(const fs::path& from, const fs::path& to) {
+  count("link", from, to);
+  return real_.link(from, to);
+}
+
 void FaultyFiles::remove_file(const fs::path& path) {
   count("remove_file", path);
   real_.remove_file(path);

@@ -28,7 +28,7 @@ class FaultyFiles final : public Files {
   struct Operation {
     std::string name;  ///< "open", "write", "sync", ...: the function's name
     std::filesystem::path path;
-    std::filesystem::path target;  ///< rename's
+    std::filesystem::path target;  ///< of rename and link
   };
 
   explicit FaultyFiles(Files& real) : real_(real) {}
@@ -48,6 +48,7 @@ class FaultyFiles final : public Files {
   void close(OpenFile file) override;
   bool make_directory(const std::filesystem::path& path) override;
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) override;
+  bool link(const std::filesystem::path& from, const std::filesystem::path& to) override;
   void remove_file(const std::filesystem::path& path) override;
   void remove_directory(const std::filesystem::path& path) override;
   void sync_directory(const std::filesystem::path& path) override;

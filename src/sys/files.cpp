@@ -32,6 +32,8 @@ std::string_view advice(int error) {
     case EMFILE:
     case ENFILE:
       return "; too many files are open: raise the limit (ulimit -n)";
+    case ELOOP:
+      return "; links are not followed here: remove the link";
     case EIO:
       return "; the disk reports an error: see the kernel's log";
     default:
@@ -53,7 +55,12 @@ FileKind kind_of(mode_t mode) {
                          : FileKind::other;
 }
 
-FileKind kind_of_entry(const fs::path& directory, const dirent& entry) {
+FileInfo to_info(const struct stat& status) {
+  return {kind_of(status.st_mode), static_cast<std::uint64_t>(status.st_size), status.st_uid, status.st_mode & 07777,
+          status.st_nlink};
+}
+
+FileKind kind_of_entry(DIR* directory, const fs::path& path, const dirent& entry) {
   switch (entry.d_type) {
     case DT_REG:
       return FileKind::file;
@@ -67,9 +74,28 @@ FileKind kind_of_entry(const fs::path& directory, const dirent& entry) {
       return FileKind::other;
   }
   struct stat status {};
-  const fs::path path = directory / entry.d_name;
-  if (::lstat(path.c_str(), &status) != 0) throw_file_error("look at", path, errno);
+  if (::fstatat(::dirfd(directory), entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+    throw_file_error("look at", path / entry.d_name, errno);
   return kind_of(status.st_mode);
+}
+
+/// A new file in the place of a file or a link; what else is there stays.
+int open_in_place(int directory, const char* name, int flags) {
+  for (int attempt = 0;; ++attempt) {
+    const int fd = retry_interrupted([&] { return ::openat(directory, name, flags | O_EXCL, 0600); });
+    if (fd >= 0 || errno != EEXIST || attempt == 10) return fd;
+    struct stat status {};
+    const bool there = ::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0;
+    if (there && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode)) {
+      errno = EEXIST;
+      return -1;
+    }
+    if (there && ::unlinkat(directory, name, 0) != 0 && errno != ENOENT) return -1;
+  }
+}
+
+int open_directory(int directory, const char* name, int flags) {
+  return retry_interrupted([&] { return ::openat(directory, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags); });
 }
 
 fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
@@ -79,6 +105,12 @@ fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.
 void throw_file_error(std::string_view action, const fs::path& path, int error) {
   throw StorageError("[storage] could not " + std::string(action) + " " + in_quotes(path.native()) + ": " +
                      std::generic_category().message(error) + std::string(advice(error)));
+}
+
+FileInfo info_of(const OpenFile& file) {
+  struct stat status {};
+  if (::fstat(file.fd.get(), &status) != 0) throw_file_error("look at", file.path, errno);
+  return to_info(status);
 }
 
 Files& files() {
@@ -164,24 +196,30 @@ void Files::replace_file(const fs::path& path, std::string_view text) {
 
 // ---------------------------------------------------------------- the operating system's
 
+PosixFiles::Place PosixFiles::locate(const fs::path& path) const { return {AT_FDCWD, path.native()}; }
+
 OpenFile PosixFiles::open(const fs::path& path, OpenMode mode) {
-  int flags = O_CLOEXEC;
+  const Place place = locate(path);
+  const char* name = place.name.c_str();
+  const auto open = [&](int flags) {
+    return retry_interrupted([&] { return ::openat(place.directory, name, flags | O_CLOEXEC, 0600); });
+  };
+  int fd = -1;
   switch (mode) {
     // Regular files know no waiting; a named pipe that somebody put there would wait for ever.
     case OpenMode::read:
-      flags |= O_RDONLY | O_NONBLOCK;
+      fd = open(O_RDONLY | O_NONBLOCK | place.no_follow);
       break;
     case OpenMode::create:
-      flags |= O_WRONLY | O_CREAT | O_EXCL;
+      fd = open(O_WRONLY | O_CREAT | O_EXCL);
       break;
     case OpenMode::replace:
-      flags |= O_WRONLY | O_CREAT | O_TRUNC;
+      fd = open_in_place(place.directory, name, O_WRONLY | O_CREAT | O_CLOEXEC);
       break;
     case OpenMode::append:
-      flags |= O_WRONLY | O_CREAT | O_APPEND;
+      fd = open(O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW);
       break;
   }
-  const int fd = retry_interrupted([&] { return ::open(path.c_str(), flags, 0600); });
   if (fd < 0) throw_file_error(mode == OpenMode::create ? "create" : "open", path, errno);
   return {Descriptor(fd), path};
 }
@@ -223,28 +261,41 @@ void PosixFiles::close(OpenFile file) {
 }
 
 bool PosixFiles::make_directory(const fs::path& path) {
-  if (::mkdir(path.c_str(), 0700) == 0) return true;
+  const Place place = locate(path);
+  if (::mkdirat(place.directory, place.name.c_str(), 0700) == 0) return true;
   const int error = errno;
-  if (error == EEXIST && info(path, true).kind == FileKind::directory) return false;
+  if (error == EEXIST && info(path, false).kind == FileKind::directory) return false;
   throw_file_error("make the directory", path, error);
 }
 
 void PosixFiles::rename(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0)
+  const Place old = locate(from), place = locate(to);
+  if (::renameat(old.directory, old.name.c_str(), place.directory, place.name.c_str()) != 0)
     throw_file_error("rename " + in_quotes(from.native()) + " to", to, errno);
 }
 
+bool PosixFiles::link(const fs::path& from, const fs::path& to) {
+  const Place old = locate(from), place = locate(to);
+  if (::linkat(old.directory, old.name.c_str(), place.directory, place.name.c_str(), 0) == 0) return true;
+  for (const int error : {EXDEV, EPERM, EACCES, EMLINK, EOPNOTSUPP, ENOSYS, ENOENT})
+    if (errno == error) return false;
+  throw_file_error("link " + in_quotes(from.native()) + " to", to, errno);
+}
+
 void PosixFiles::remove_file(const fs::path& path) {
-  if (::unlink(path.c_str()) != 0) throw_file_error("remove", path, errno);
+  const Place place = locate(path);
+  if (::unlinkat(place.directory, place.name.c_str(), 0) != 0) throw_file_error("remove", path, errno);
 }
 
 void PosixFiles::remove_directory(const fs::path& path) {
-  if (::rmdir(path.c_str()) != 0) throw_file_error("remove the directory", path, errno);
+  const Place place = locate(path);
+  if (::unlinkat(place.directory, place.name.c_str(), AT_REMOVEDIR) != 0)
+    throw_file_error("remove the directory", path, errno);
 }
 
 void PosixFiles::sync_directory(const fs::path& path) {
-  const Descriptor directory(
-      retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  const Place place = locate(path);
+  const Descriptor directory(open_directory(place.directory, place.name.c_str(), place.no_follow));
   if (!directory) throw_file_error("open the directory", path, errno);
   // Some network file systems cannot sync directories and say EINVAL.
   if (retry_interrupted([&] { return ::fsync(directory.get()); }) != 0 && errno != EINVAL)
@@ -252,15 +303,19 @@ void PosixFiles::sync_directory(const fs::path& path) {
 }
 
 std::vector<DirectoryItem> PosixFiles::list(const fs::path& path) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
+  const Place place = locate(path);
+  Descriptor opened(open_directory(place.directory, place.name.c_str(), place.no_follow));
+  if (!opened) throw_file_error("list", path, errno);
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::fdopendir(opened.get()), ::closedir);
   if (!directory) throw_file_error("list", path, errno);
+  (void)opened.release();
   std::vector<DirectoryItem> items;
   while (true) {
     errno = 0;
     const dirent* entry = ::readdir(directory.get());
     if (!entry) break;
     const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") items.push_back({std::string(name), kind_of_entry(path, *entry)});
+    if (name != "." && name != "..") items.push_back({std::string(name), kind_of_entry(directory.get(), path, *entry)});
   }
   if (errno != 0) throw_file_error("list", path, errno);
   std::sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -268,21 +323,21 @@ std::vector<DirectoryItem> PosixFiles::list(const fs::path& path) {
 }
 
 FileInfo PosixFiles::info(const fs::path& path, bool follow_links) {
+  const Place place = locate(path);
+  const bool follow = follow_links && place.no_follow == 0;
   struct stat status {};
-  const int result = follow_links ? ::stat(path.c_str(), &status) : ::lstat(path.c_str(), &status);
-  if (result != 0) {
+  if (::fstatat(place.directory, place.name.c_str(), &status, follow ? 0 : AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return {};
     throw_file_error("look at", path, errno);
   }
-  return {kind_of(status.st_mode), static_cast<std::uint64_t>(status.st_size)};
+  return to_info(status);
 }
 
 Mapping PosixFiles::map(const fs::path& path) {
-  OpenFile file = open(path, OpenMode::read);
-  struct stat status {};
-  if (::fstat(file.fd.get(), &status) != 0) throw_file_error("look at", path, errno);
-  if (!S_ISREG(status.st_mode)) throw_file_error("map", path, EINVAL);
-  const auto size = static_cast<std::size_t>(status.st_size);
+  const OpenFile file = open(path, OpenMode::read);
+  const FileInfo info = info_of(file);
+  if (info.kind != FileKind::file) throw_file_error("map", path, EINVAL);
+  const auto size = static_cast<std::size_t>(info.size);
   if (size == 0) return {};
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd.get(), 0);
   if (data == MAP_FAILED) throw_file_error("map", path, errno);

@@ -17,6 +17,9 @@ enum class FileKind { none, file, directory, symlink, other };
 struct FileInfo {
   FileKind kind = FileKind::none;
   std::uint64_t size = 0;
+  std::uint32_t owner = 0;  ///< user id
+  std::uint32_t mode = 0;   ///< permission bits
+  std::uint64_t names = 0;  ///< how many there are (hard links)
 };
 
 struct DirectoryItem {
@@ -27,8 +30,8 @@ struct DirectoryItem {
 enum class OpenMode {
   read,
   create,   ///< for writing; fails when the name is taken
-  replace,  ///< for writing; what was there is cut to nothing
-  append    ///< for writing at the end; made when it is not there
+  replace,  ///< for writing; a new file in the place of the file or link that was there
+  append    ///< for writing at the end; made when it is not there; a link is an error
 };
 
 /// An open file and the name that its errors bear. Closes without a word when it is dropped.
@@ -73,9 +76,12 @@ class Files {
   virtual void start_writeback(OpenFile& file, std::uint64_t offset, std::uint64_t size) = 0;
   virtual void sync(OpenFile& file) = 0;
   virtual void close(OpenFile file) = 0;
-  /// False when the directory was there already.
+  /// False when the directory was there already; a link to one is an error.
   virtual bool make_directory(const std::filesystem::path& path) = 0;
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
+  /// A second name for a file of the same file system (a hard link). False when the file system does not make one, or
+  /// there is no file `from`; a taken name is an error.
+  virtual bool link(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
   virtual void remove_file(const std::filesystem::path& path) = 0;
   virtual void remove_directory(const std::filesystem::path& path) = 0;
   /// Makes the names in a directory durable.
@@ -100,7 +106,7 @@ class Files {
 };
 
 /// The operating system's own. Holds no state.
-class PosixFiles final : public Files {
+class PosixFiles : public Files {
  public:
   OpenFile open(const std::filesystem::path& path, OpenMode mode) override;
   std::size_t read(OpenFile& file, std::span<std::byte> into) override;
@@ -111,13 +117,27 @@ class PosixFiles final : public Files {
   void close(OpenFile file) override;
   bool make_directory(const std::filesystem::path& path) override;
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) override;
+  bool link(const std::filesystem::path& from, const std::filesystem::path& to) override;
   void remove_file(const std::filesystem::path& path) override;
   void remove_directory(const std::filesystem::path& path) override;
   void sync_directory(const std::filesystem::path& path) override;
   std::vector<DirectoryItem> list(const std::filesystem::path& path) override;
   FileInfo info(const std::filesystem::path& path, bool follow_links) override;
   Mapping map(const std::filesystem::path& path) override;
+
+ protected:
+  /// Where the system calls find a path: a name, seen from an open directory.
+  struct Place {
+    int directory;  ///< maybe AT_FDCWD
+    std::string name;
+    int no_follow = 0;   ///< O_NOFOLLOW where the name may be no link, even for reading
+    Descriptor owned{};  ///< of `directory`, where it was opened for this
+  };
+  virtual Place locate(const std::filesystem::path& path) const;
 };
+
+/// What an open file is.
+FileInfo info_of(const OpenFile& file);
 
 /// The PosixFiles that everybody shares.
 Files& files();

@@ -1,11 +1,13 @@
 #include "train/launch.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <system_error>
 
 #include "base/ids.h"
 #include "base/json.h"
@@ -15,6 +17,7 @@
 #include "store/run_directory.h"
 #include "sys/files.h"
 #include "sys/node.h"
+#include "sys/private_files.h"
 #include "train/resources.h"
 
 namespace lockstep::train {
@@ -52,9 +55,25 @@ bool is_closed(int socket) {
 /// too.
 void claim_directory(driver::RunPlan& plan) {
   RunConfig& run = plan.options.run;
-  sys::files().make_directories(run.storage_path);
+  sys::Files& files = sys::files();
+  const auto is_taken = [&] { return files.info(plan.directory(), false).kind != sys::FileKind::none; };
   const std::string base = run.name;
-  for (int n = 2; !sys::files().make_directory(plan.directory()); ++n) run.name = base + "_" + std::to_string(n);
+  for (int n = 2; is_taken() || !files.make_directory(plan.directory()); ++n) run.name = base + "_" + std::to_string(n);
+}
+
+/// Throws StorageError that calls the storage path by its name when no run can be made there.
+void prepare_storage(const std::filesystem::path& path) {
+  const std::string advice =
+      "; choose a directory that you can write to: RunConfig(storage_path=...), or LOCKSTEP_STORAGE_PATH in the "
+      "environment";
+  try {
+    sys::files().make_directories(path);
+  } catch (const StorageError& error) {
+    throw StorageError("[run] storage_path " + in_quotes(path.native()) + " cannot be used: " + error.what() + advice);
+  }
+  if (::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+    throw StorageError("[run] storage_path " + in_quotes(path.native()) +
+                       " cannot be written: " + std::generic_category().message(errno) + advice);
 }
 
 void complete(driver::RunPlan& plan) {
@@ -85,6 +104,7 @@ void complete(driver::RunPlan& plan) {
   Assignment assignment = assign(plan.options.scaling, {sys::node_resources(), sys::gpu_ids()}, plan.program.env);
   plan.rank_env = std::move(assignment.rank_env);
   plan.notes = std::move(assignment.notes);
+  if (plan.record && !plan.restore) prepare_storage(run.storage_path);
   if (!named && plan.record) claim_directory(plan);
 }
 
@@ -160,6 +180,17 @@ driver::RunOutcome launch(driver::RunPlan plan, AgentSlot* agent) {
 }
 
 bool can_restore(const std::filesystem::path& path) { return store::RunDirectory(path).exists(); }
+
+SavedFunction read_function(const std::filesystem::path& path) {
+  sys::PrivateFiles files;
+  files.enter(path);
+  const store::RunDirectory directory(path, files);
+  const auto record = driver::RunRecord::from_value(directory.read_run_json());
+  SavedFunction saved{directory.read_file("function.pkl"), {}};
+  for (const std::string& sha256 : {record.function_sha256, record.function_sha256_next})
+    if (!sha256.empty()) saved.sha256.push_back(sha256);
+  return saved;
+}
 
 void read_settings(const std::filesystem::path& path, TrainerOptions& options) {
   store::RunDirectory directory(path);

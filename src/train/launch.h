@@ -52,6 +52,16 @@ driver::RunOutcome launch(driver::RunPlan plan, AgentSlot* agent = nullptr);
 /// Whether `path` holds a run.
 bool can_restore(const std::filesystem::path& path);
 
+/// A run's function.pkl, and the SHA-256 that run.json says it has, in hexadecimal digits: none in runs of old, two
+/// while it was being replaced.
+struct SavedFunction {
+  Bytes bytes;
+  std::vector<std::string> sha256;
+};
+
+/// Throws StorageError when the run directory or one of the files is not this user's alone, or there is none.
+SavedFunction read_function(const std::filesystem::path& path);
+
 /// The options with which the run at `path` was started, as far as run.json and params.json tell. Throws ConfigError
 /// when there is no run.
 void read_settings(const std::filesystem::path& path, TrainerOptions& options);

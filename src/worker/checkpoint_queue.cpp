@@ -4,7 +4,7 @@
 #include <lockstep/error.h>
 
 #include "store/score.h"
-#include "sys/files.h"
+#include "sys/private_files.h"
 
 namespace lockstep::worker {
 namespace {
@@ -127,7 +127,9 @@ wire::CheckpointWritten CheckpointQueue::write_part(const Task& task) const {
     else
       written.contents = store::to_files(parts);
   } else {
-    store::PartWriter writer(sys::files(), std::filesystem::path(storage_) / task.partial);
+    sys::PrivateFiles run;
+    run.enter(storage_);
+    store::PartWriter writer(run, std::filesystem::path(storage_) / task.partial);
     if (!task.checkpoint) {
       written.files = to_wire(writer.write_dict(parts));
     } else if (const auto path = task.checkpoint->path()) {

@@ -64,6 +64,44 @@ TEST_F(RunDirectoryTest, CreateRefusesWhatIsThere) {
   RunDirectory(scratch_ / "empty").create();
 }
 
+TEST_F(RunDirectoryTest, CreateRefusesADirectoryThatOthersCouldHavePrepared) {
+  const auto refusal = [&](const char* name) {
+    return message_of<StorageError>([&] { RunDirectory(scratch_ / name).create(); });
+  };
+  fs::create_directory(scratch_ / "open");
+  fs::permissions(scratch_ / "open", fs::perms::all);
+  EXPECT_THAT(refusal("open"), AllOf(HasSubstr("mode 0777"), HasSubstr((scratch_ / "open").string())));
+  fs::create_directory(scratch_ / "empty");
+  fs::create_directory_symlink(scratch_ / "empty", scratch_ / "link");
+  EXPECT_THAT(refusal("link"), HasSubstr("is a link"));
+  for (const char* name : {"params.json.partial", "function.pkl.partial", "run.json.partial", "logs", "params.json"}) {
+    fs::create_directory(scratch_ / "trap");
+    spit(scratch_ / "victim", "precious");
+    fs::create_symlink(scratch_ / "victim", scratch_ / "trap" / name);
+    EXPECT_THAT(refusal("trap"), AllOf(HasSubstr(name), HasSubstr("is a link")));
+    EXPECT_EQ(slurp(scratch_ / "victim"), "precious");
+    fs::remove_all(scratch_ / "trap");
+  }
+}
+
+TEST_F(RunDirectoryTest, OpenRefusesFilesOfARunThatAreNotOursAlone) {
+  commit(0);
+  spit(run_.path() / "notes.txt", "a person's own");
+  fs::permissions(run_.path() / "notes.txt", fs::perms::all);
+  fs::create_symlink("notes.txt", run_.path() / "latest");
+  spit(run_.logs() / "rank_0.log", "x");
+  RunDirectory(run_.path()).open();
+  for (const char* name : {"run.json", "logs/rank_0.log", "checkpoint_000000", "checkpoint_000000/sub/x"}) {
+    const auto path = run_.path() / name;
+    fs::permissions(path, fs::perms::group_write, fs::perm_options::add);
+    EXPECT_THAT(message_of<StorageError>([&] { RunDirectory(run_.path()).open(); }), HasSubstr(path.string()));
+    fs::permissions(path, fs::perms::group_write, fs::perm_options::remove);
+  }
+  fs::rename(run_.path() / "run.json", scratch_ / "other");
+  fs::create_symlink(scratch_ / "other", run_.path() / "run.json");
+  EXPECT_THAT(message_of<StorageError>([&] { RunDirectory(run_.path()).open(); }), HasSubstr("is a link"));
+}
+
 TEST_F(RunDirectoryTest, OpenNeedsARun) {
   RunDirectory(run_.path()).open();
   EXPECT_THAT(message_of<ConfigError>([&] { RunDirectory(scratch_ / "none").open(); }), HasSubstr("no run"));

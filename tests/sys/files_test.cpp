@@ -53,13 +53,29 @@ TEST_P(FilesTest, CreateWritesANewFileAndRefusesATakenName) {
   EXPECT_EQ(slurp(path), "hello");
 }
 
-TEST_P(FilesTest, ReplaceCutsAndAppendAdds) {
+TEST_P(FilesTest, ReplaceBeginsAnewAndAppendAdds) {
   const auto path = scratch_ / "a";
   write(path, OpenMode::replace, "a long text");
   write(path, OpenMode::replace, "short");
   EXPECT_EQ(slurp(path), "short");
   write(path, OpenMode::append, " and more");
   EXPECT_EQ(slurp(path), "short and more");
+}
+
+TEST_P(FilesTest, WritingFollowsNoLink) {
+  spit(scratch_ / "victim", "precious");
+  fs::create_symlink("victim", scratch_ / "link");
+  EXPECT_THROW(files_.open(scratch_ / "link", OpenMode::append), StorageError);
+  EXPECT_THROW(files_.open(scratch_ / "link", OpenMode::create), StorageError);
+  write(scratch_ / "link", OpenMode::replace, "new");
+  EXPECT_EQ(slurp(scratch_ / "link"), "new");
+  fs::create_hard_link(scratch_ / "victim", scratch_ / "second");
+  write(scratch_ / "second", OpenMode::replace, "new");
+  EXPECT_EQ(slurp(scratch_ / "victim"), "precious");
+  fs::create_directory(scratch_ / "directory");
+  fs::create_symlink("directory", scratch_ / "alias");
+  EXPECT_THROW(files_.make_directory(scratch_ / "alias"), StorageError);
+  EXPECT_THROW(files_.open(scratch_ / "directory", OpenMode::replace), StorageError);
 }
 
 TEST_P(FilesTest, NewFilesAndDirectoriesAreTheOwnersOnly) {
@@ -166,7 +182,7 @@ TEST_P(FilesTest, ReplaceFileLeavesOnlyTheNewContents) {
 }
 
 TEST(PosixFiles, AFullDiskSaysWhatToDo) {
-  OpenFile file = files().open("/dev/full", OpenMode::replace);
+  OpenFile file = files().open("/dev/full", OpenMode::append);
   EXPECT_THAT(message_of<StorageError>([&] { files().write_all(file, bytes_of("x")); }),
               testing::AllOf(HasSubstr("/dev/full"), HasSubstr("No space left"), HasSubstr("free some space")));
 }

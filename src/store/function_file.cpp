@@ -1,0 +1,110 @@
+#include "store/function_file.h"
+
+#include <lockstep/error.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "sys/private_files.h"
+
+namespace lockstep::store {
+namespace {
+
+namespace fs = std::filesystem;
+using sys::FileKind;
+
+constexpr std::string_view kEnding = ".pkl";
+
+bool is_sha256(std::string_view text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+bool has_contents(sys::Files& files, const fs::path& path, std::span<const std::byte> bytes) {
+  const auto info = files.info(path, false);
+  if (info.kind != FileKind::file || info.size != bytes.size()) return false;
+  sys::check_private(info, path);
+  const auto mapping = files.map(path);
+  return mapping.bytes().size() == bytes.size() && std::memcmp(mapping.bytes().data(), bytes.data(), bytes.size()) == 0;
+}
+
+/// The directory of shared functions; nothing when it is not there or not this user's alone.
+std::optional<fs::path> shared_directory(sys::Files& files, const fs::path& storage_path, bool make) {
+  fs::path path = storage_path;
+  try {
+    for (const char* part : {".lockstep", "functions"}) {
+      path /= part;
+      if (make) files.make_directory(path);
+      const auto info = files.info(path, false);
+      if (info.kind != FileKind::directory) return std::nullopt;
+      sys::check_private(info, path);
+    }
+  } catch (const StorageError&) {
+    return std::nullopt;  // each run has a file of its own then
+  }
+  return path;
+}
+
+/// Makes `path` a further name of `shared`; false, and nothing is changed, when that does not give these contents.
+bool take(sys::Files& files, const fs::path& shared, const fs::path& path, std::span<const std::byte> bytes) {
+  const fs::path partial = fs::path(path) += ".partial";
+  files.remove_tree(partial);
+  if (!files.link(shared, partial)) return false;
+  try {
+    // Looked at under its new name: what lies in the run directory nobody else can exchange.
+    if (has_contents(files, partial, bytes)) {
+      files.rename(partial, path);
+      files.sync_directory(path.parent_path());
+      return true;
+    }
+  } catch (const StorageError&) {
+    // Not this user's, or not readable: no good either.
+  }
+  files.remove_file(partial);
+  files.remove_file(shared);
+  return false;
+}
+
+std::uint64_t remove_unused(sys::Files& files, const fs::path& directory) {
+  std::uint64_t freed = 0;
+  for (const auto& item : files.list(directory)) {
+    const auto info = files.info(directory / item.name, false);
+    if (info.kind != FileKind::file || info.names != 1 || !item.name.ends_with(kEnding)) continue;
+    files.remove_file(directory / item.name);
+    freed += info.size;
+  }
+  return freed;
+}
+
+}  // namespace
+
+void write_function(sys::Files& files, const fs::path& run, std::span<const std::uint8_t> function,
+                    const std::string& sha256) {
+  const auto bytes = std::as_bytes(function);
+  const fs::path path = run / "function.pkl";
+  if (has_contents(files, path, bytes)) return;
+  const bool share = bytes.size() >= kSharedFunction && is_sha256(sha256);
+  const auto directory = share ? shared_directory(files, run.parent_path(), true) : std::nullopt;
+  const fs::path shared = directory ? *directory / (sha256 + std::string(kEnding)) : fs::path();
+  try {
+    if (directory && take(files, shared, path, bytes)) return;
+  } catch (const StorageError&) {
+    // Sharing saves room; without it the run is as good.
+  }
+  files.replace_file(path, bytes);
+  if (!directory) return;
+  try {
+    remove_unused(files, *directory);
+    // With two names from the start: another driver that looks for unused ones leaves it alone.
+    files.link(path, shared);
+  } catch (const StorageError&) {
+    // As above.
+  }
+}
+
+std::uint64_t remove_unused_functions(const fs::path& storage_path, sys::Files& files) {
+  const auto directory = shared_directory(files, storage_path, false);
+  return directory ? remove_unused(files, *directory) : 0;
+}
+
+}  // namespace lockstep::store
