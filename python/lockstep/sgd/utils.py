@@ -30,7 +30,9 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            # Left by a process that was killed, or a link that somebody put there: nothing is written through it.
+            temporary.unlink(missing_ok=True)
+            with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
