@@ -89,6 +89,7 @@ def check_owner(path: str) -> None:
 def read_function(path: str) -> tuple[bytes, list[str]]:
     """A run's function.pkl and the SHA-256 that run.json says it has: none, one, or two while it was being replaced."""
 
+def read_json(run: str, name: str) -> Any: ...
 def default_storage_path() -> str:
     """Where runs lie unless they say otherwise: LOCKSTEP_STORAGE_PATH, or lockstep_results in the home directory."""
 

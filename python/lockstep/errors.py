@@ -206,6 +206,8 @@ def failed_error(
         (True, True, 'KeyError')
     """
     kind = exception_class(failures[0].type, function) if failures else None
+    if kind is None and failures and failures[0].kind == "storage":
+        kind = StorageError
     error = failed_type(kind)(message, result, failures)
     error.__cause__ = _cause(failures[0], kind) if failures else None
     return error

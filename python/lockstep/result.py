@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from lockstep.errors import (
     ConfigError,
     Failure,
     LockstepError,
+    StorageError,
     failed_error,
     last_attempt,
 )
@@ -135,11 +136,7 @@ class Result:
     @cached_property
     def config(self) -> dict[str, Any]:
         """``train_loop_config``; read from ``params.json`` it has the repr of what JSON cannot hold."""
-        try:
-            config = json.loads((self.path / "params.json").read_text())
-        except FileNotFoundError:
-            return {}
-        return config if isinstance(config, dict) else {}
+        return read_dict(self.path, "params.json") if (self.path / "params.json").exists() else {}
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:
@@ -180,13 +177,16 @@ class Result:
             import pandas
         except ImportError as error:
             raise ImportError("metrics_dataframe needs pandas: pip install pandas (or read result.json)") from error
-        rows = []
-        for line in _lines(self.path / "result.json"):
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:  # a driver that was killed may leave half a line
-                continue
-        return pandas.json_normalize(rows, sep="/") if rows else pandas.DataFrame()
+        columns: dict[str, list[Any]] = {}
+        texts: dict[str, str] = {}  # names of hosts, dates and the like come again and again
+        for count, row in enumerate(_rows(self.path / "result.json")):
+            leaves = _leaves(row, texts)
+            if not leaves.keys() <= columns.keys():
+                for key in leaves:
+                    columns.setdefault(key, [math.nan] * count)
+            for key, column in columns.items():
+                column.append(leaves.get(key, math.nan))
+        return pandas.DataFrame(columns)
 
     def __repr__(self) -> str:
         reported = {key: value for key, value in self.metrics.items() if key not in AUTOFILLED_KEYS}
@@ -266,8 +266,43 @@ def _number(metrics: Mapping[str, Any], name: str) -> float | None:
     return float(found)
 
 
-def _lines(path: Path) -> list[str]:
+def read_dict(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
+    """What the run directory's file of that name holds; StorageError when that is no dict."""
+    value = _core.read_json(os.fspath(path), name)
+    if not isinstance(value, dict):
+        raise StorageError(f"[run] {Path(path, name)} is not what Lockstep writes: it holds no JSON object")
+    return value
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The reports in a result.json; StorageError names the line that is none."""
     try:
-        return path.read_text(errors="replace").splitlines()
+        file = path.open("rb")
     except FileNotFoundError:
-        return []
+        return
+    except OSError as error:
+        raise StorageError(f"[result] {path} cannot be read: {error}") from error
+    with file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = json.loads(line.decode())
+            except (ValueError, RecursionError) as error:
+                if not line.endswith(b"\n"):  # a driver that was killed may leave half a line
+                    return
+                raise StorageError(f"[result] line {number} of {path} is not what Lockstep writes: {error}") from error
+            if not isinstance(row, dict):
+                raise StorageError(
+                    f"[result] line {number} of {path} is not what Lockstep writes: it is no JSON object"
+                )
+            yield row
+
+
+def _leaves(row: dict[str, Any], texts: dict[str, str], prefix: str = "") -> dict[str, Any]:
+    """What is in nested dicts, by its path; equal texts become one."""
+    leaves: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            leaves.update(_leaves(value, texts, f"{prefix}{key}/"))
+        else:
+            leaves[prefix + key] = texts.setdefault(value, value) if isinstance(value, str) else value
+    return leaves

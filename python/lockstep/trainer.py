@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -26,7 +25,7 @@ from lockstep.config import (
     run_path,
 )
 from lockstep.errors import ConfigError, EngineError, StorageError, TrainingInterrupted
-from lockstep.result import Result, register_checkpoint_type
+from lockstep.result import Result, read_dict, register_checkpoint_type
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -124,8 +123,9 @@ class DataParallelTrainer:
         What is not given is as it was, callbacks excepted: pass those in `run_config`, whose name and storage_path must
         be left out. ``fit()`` of a finished run returns its ``Result`` at once, unless there is a new
         `train_loop_config`. Without `train_loop_per_worker` the workers unpickle the function that the run directory
-        holds, if it has the hash that ``run.json`` says. `resume_from_checkpoint` counts only for a run that has no
-        checkpoint of its own yet. A run directory that is not yours alone is refused (StorageError).
+        holds, if it has the hash that ``run.json`` says. A run directory that is not yours alone is refused
+        (StorageError). `resume_from_checkpoint` counts only for a run that has no checkpoint of its own yet, or whose
+        own are all damaged: without it such a run does not begin anew.
         """
         place = run_path(path, "[restore] path")
         if _core.find_run(place) is None:
@@ -223,7 +223,7 @@ class DataParallelTrainer:
         return kind._from_handle(newest)
 
     def _is_finished(self, path: str) -> bool:
-        return self.train_loop_config is None and _core.read_run(path).state == "finished"
+        return self.train_loop_config is None and read_dict(path, "run.json").get("state") == "finished"
 
     def _payload(self) -> bytes:
         if self._restored is None:
@@ -352,11 +352,11 @@ def _is_text(value: str) -> bool:
 
 
 def _saved_settings(path: str) -> Mapping[str, Any]:
-    try:
-        saved = json.loads(Path(path, "run.json").read_text()).get("config_run", {})
-    except (OSError, ValueError) as error:
-        raise StorageError(f"[restore] {path}/run.json cannot be read: {error}") from error
-    return saved if isinstance(saved, dict) else {}
+    saved = read_dict(path, "run.json").get("config_run", {})
+    parts = ("backend", "rendezvous")
+    if not isinstance(saved, dict) or not all(isinstance(saved.get(name, {}), dict) for name in parts):
+        raise StorageError(f"[restore] {path}/run.json is not what Lockstep writes: config_run has other types")
+    return saved
 
 
 def _read_function(path: str) -> bytes:

@@ -67,7 +67,12 @@ void bind_checkpoint(py::module_& module) {
                                const auto path = self.path();
                                return path ? std::optional(path->string()) : std::nullopt;
                              })
-      .def("files", &Checkpoint::files)
+      .def("files",
+           [](const Checkpoint& self) {
+             py::list names;
+             for (const std::string& name : self.files()) names.append(to_text(name));
+             return names;
+           })
       .def("read", [](const Checkpoint& self, const std::string& file) { return to_python_bytes(self.read(file)); })
       .def("tensors", &tensors_of)
       .def("metadata",

@@ -131,11 +131,17 @@ py::object to_numpy(const Array& array) {
 
 Value to_value(const py::handle& object, const std::string& path) { return convert(object, path, 0); }
 
+py::str to_text(std::string_view text) {
+  PyObject* made = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(made);
+}
+
 py::object to_python(const Value& value) {
   switch (value.type()) {
     case Value::value_t::object: {
       py::dict dict;
-      for (const auto& [key, item] : value.get_ref<const Value::object_t&>()) dict[py::str(key)] = to_python(item);
+      for (const auto& [key, item] : value.get_ref<const Value::object_t&>()) dict[to_text(key)] = to_python(item);
       return dict;
     }
     case Value::value_t::array: {
@@ -144,7 +150,7 @@ py::object to_python(const Value& value) {
       return list;
     }
     case Value::value_t::string:
-      return py::str(value.get_ref<const std::string&>());
+      return to_text(value.get_ref<const std::string&>());
     case Value::value_t::boolean:
       return py::bool_(value.get<bool>());
     case Value::value_t::number_integer:

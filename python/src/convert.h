@@ -3,6 +3,9 @@
 #include <lockstep/value.h>
 #include <pybind11/pybind11.h>
 
+#include <string>
+#include <string_view>
+
 namespace lockstep::python {
 
 namespace py = pybind11;
@@ -12,7 +15,10 @@ namespace py = pybind11;
 /// instead.
 Value to_value(const py::handle& object, const std::string& path);
 
-/// The inverse; arrays are numpy's.
+/// As a str; what is no UTF-8 is escaped (\xff).
+py::str to_text(std::string_view text);
+
+/// The inverse of to_value(); arrays are numpy's.
 py::object to_python(const Value& value);
 
 Bytes to_bytes(const py::bytes& bytes);

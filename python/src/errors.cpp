@@ -1,6 +1,7 @@
 #include <lockstep/error.h>
 
 #include "bindings.h"
+#include "convert.h"
 
 namespace lockstep::python {
 namespace {
@@ -11,7 +12,10 @@ struct ErrorTypes {
 };
 ErrorTypes* types = nullptr;
 
-void raise(const py::object& type, const std::exception& error) { PyErr_SetString(type.ptr(), error.what()); }
+/// A message may quote bytes of a file that are no UTF-8.
+void raise(const py::object& type, const std::exception& error) {
+  PyErr_SetObject(type.ptr(), to_text(error.what()).ptr());
+}
 
 void translate(std::exception_ptr pointer) {
   try {
@@ -25,6 +29,8 @@ void translate(std::exception_ptr pointer) {
   } catch (const EngineError& error) {
     raise(types->engine, error);
   } catch (const Error& error) {
+    raise(types->internal, error);
+  } catch (const Value::exception& error) {
     raise(types->internal, error);
   }
 }

@@ -190,9 +190,9 @@ driver::RunPlan plan_of(const py::dict& options, const py::bytes& payload) {
 void bind_trainer(py::module_& module) {
   py::class_<Result>(module, "RunOutcome")
       .def_property_readonly("path", [](const Result& self) { return self.path.string(); })
-      .def_readonly("state", &Result::state)
-      .def_readonly("error", &Result::error)
-      .def_readonly("trainer", &Result::trainer)
+      .def_property_readonly("state", [](const Result& self) { return to_text(self.state); })
+      .def_property_readonly("error", [](const Result& self) { return to_text(self.error); })
+      .def_property_readonly("trainer", [](const Result& self) { return to_text(self.trainer); })
       .def_property_readonly("metrics", [](const Result& self) { return to_python(self.metrics); })
       .def_property_readonly("config", [](const Result& self) { return to_python(self.config); })
       .def_readonly("checkpoint", &Result::checkpoint)
@@ -214,6 +214,9 @@ void bind_trainer(py::module_& module) {
   module.def("read_function", [](const std::string& path) {
     const train::SavedFunction saved = train::read_function(path);
     return py::make_tuple(to_python_bytes(saved.bytes), saved.sha256);
+  });
+  module.def("read_json", [](const std::string& run, const std::string& name) {
+    return to_python(store::RunDirectory(run).read_json(name));
   });
   module.def("check_run_name", [](const std::string& name) { check_run_name(name); });
   module.def("check_hosts", [](const std::vector<std::string>& hosts) { driver::slots_of(hosts); });

@@ -204,7 +204,30 @@ std::string to_pretty_json(const Value& value) {
   return out;
 }
 
+void check_json_depth(std::string_view text, std::string_view where) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\')
+        ++i;
+      else
+        in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxJsonDepth)
+        throw StorageError("[json] " + std::string(where) + " is nested more than " + std::to_string(kMaxJsonDepth) +
+                           " levels deep");
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
 Value parse_json(std::string_view text, std::string_view where) {
+  check_json_depth(text, where);
   // Most files have no such word: they are parsed as they are.
   const bool marked = text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
   if (!marked) return JsonReader::read(text, where);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/error.h>
 #include <lockstep/value.h>
 #include <optional>
 #include <string>
@@ -20,8 +21,25 @@ std::string to_pretty_json(const Value& value);
 void append_json_number(std::string& out, double number);
 void append_json_string(std::string& out, std::string_view text);
 
-/// Reads JSON, and the words that append_json writes. Throws StorageError with `where` and the position.
+/// The deepest nesting that is written or read; Python's json module gives up at about 1000.
+inline constexpr int kMaxJsonDepth = 500;
+
+/// Throws StorageError when JSON text is nested deeper than kMaxJsonDepth: what reads it recurses.
+void check_json_depth(std::string_view text, std::string_view where);
+
+/// Reads JSON, and the words that append_json writes. Throws StorageError with `where` and the position; also when it
+/// is nested too deeply or not UTF-8.
 Value parse_json(std::string_view text, std::string_view where);
+
+/// What `read` makes of a value from a file; StorageError with `where` when it finds a type that it did not expect.
+template <class Read>
+auto read_as_written(std::string_view where, Read&& read) {
+  try {
+    return read();
+  } catch (const Value::exception& error) {
+    throw StorageError("[json] " + std::string(where) + " is not what Lockstep writes: " + error.what());
+  }
+}
 
 /// The number at `key` of a dict, cut to a T; 0 when there is none.
 template <class T>

@@ -3,8 +3,28 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <numeric>
+#include <utility>
 
 namespace lockstep {
+namespace {
+
+/// How many characters must be added, removed or replaced.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] != b[j] ? 1 : 0);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
 
 std::size_t control_length(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0xFF; };
@@ -69,6 +89,11 @@ std::string joined(const std::vector<std::string>& items, std::string_view separ
     out += items[i];
   }
   return out;
+}
+
+std::vector<std::string> closest_first(std::vector<std::string> names, std::string_view wanted) {
+  std::ranges::stable_sort(names, {}, [&](const std::string& name) { return edit_distance(name, wanted); });
+  return names;
 }
 
 std::string human_size(double bytes) {

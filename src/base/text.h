@@ -26,6 +26,9 @@ std::string listed(const std::vector<int>& numbers);
 /// The items with `separator` between them.
 std::string joined(const std::vector<std::string>& items, std::string_view separator);
 
+/// The names sorted by how little must be changed to make them `wanted`; of equals the earlier first.
+std::vector<std::string> closest_first(std::vector<std::string> names, std::string_view wanted);
+
 /// "1.5 MB" and the like, powers of 1000.
 std::string human_size(double bytes);
 /// "1.2s", "3m 04s", "2h 10m".

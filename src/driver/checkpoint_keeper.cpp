@@ -5,12 +5,30 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "base/text.h"
+#include "metrics/autofill.h"
+#include "metrics/flatten.h"
 #include "store/hash.h"
 #include "store/retention.h"
 #include "store/score.h"
 
 namespace lockstep::driver {
 namespace {
+
+/// The numbers that a checkpoint could be chosen by, as checkpoint_score_attribute would name them.
+std::vector<std::string> score_names(const Value& metrics, const Checkpoint& checkpoint) {
+  std::vector<std::string> names;
+  const auto add = [&](std::string_view name, const Value& value) {
+    const bool known = std::ranges::find(names, name) != names.end();
+    if (value.is_number() && !known && !metrics::is_autofilled(name.substr(0, name.find('/'))))
+      names.emplace_back(name);
+  };
+  std::string prefix;
+  metrics::for_each_leaf(metrics, prefix, add);
+  const auto files = checkpoint.files();
+  if (std::ranges::find(files, "data.json") != files.end()) metrics::for_each_leaf(checkpoint.to_dict(), prefix, add);
+  return names;
+}
 
 std::vector<store::Part> to_store(const std::vector<Part>& parts) {
   std::vector<store::Part> out;
@@ -29,6 +47,8 @@ CheckpointKeeper::CheckpointKeeper(store::RunDirectory& directory, CheckpointCon
     : directory_(directory), config_(std::move(config)), warn_(std::move(warn)) {}
 
 void CheckpointKeeper::load() {
+  kept_.clear();
+  std::optional<sys::FileError> unreadable;
   for (const int seq : directory_.checkpoints()) {
     set_next_seq(seq + 1);
     try {
@@ -40,17 +60,34 @@ void CheckpointKeeper::load() {
         if (!score) score = number_at(committed.manifest.metrics, config_.score_attribute);
       }
       kept_.push_back({seq, score, committed.manifest.metrics, std::move(checkpoint)});
+    } catch (const sys::FileError& error) {
+      if (!error.is_missing())
+        unreadable = error;
+      else
+        warn_(error.what());
     } catch (const StorageError& error) {
       warn_(error.what());
     }
   }
+  if (unreadable) throw sys::FileError(*unreadable);
+  loaded_ = true;
 }
 
-void CheckpointKeeper::begin_attempt(int world_size) {
+std::optional<store::CommittedCheckpoint> CheckpointKeeper::latest_good(bool may_begin_anew) const {
+  try {
+    return directory_.latest_good(warn_);
+  } catch (const store::NoUsableCheckpoint&) {
+    if (!may_begin_anew) throw;
+    return std::nullopt;
+  }
+}
+
+void CheckpointKeeper::begin_attempt(int world_size, bool may_begin_anew) {
   directory_.remove_partials();
   handed_out_.clear();
+  if (!loaded_) load();
   if (in_memory()) return;
-  const auto good = directory_.latest_good(warn_);
+  const auto good = latest_good(may_begin_anew);
   // What is newer and broken is no checkpoint any more; its files stay for whoever wants to look.
   std::erase_if(kept_, [&](const Kept& kept) { return !good || kept.seq > good->seq; });
   for (int rank = 0; good && rank < world_size; ++rank) handed_out_[rank] = good->seq;
@@ -92,7 +129,20 @@ Checkpoint CheckpointKeeper::commit(const Commit& commit, int attempt, int world
   // One checkpoint's arrays are at hand, for the callbacks; those of all would fill the memory.
   if (!kept_.empty()) kept_.back().metrics = with_summaries(std::move(kept_.back().metrics));
   kept_.push_back({seq, score, std::move(metrics), checkpoint});
+  miss_score(kept_.back());
   return checkpoint;
+}
+
+void CheckpointKeeper::miss_score(const Kept& kept) {
+  if (config_.score_attribute.empty() || in_memory() || warned_of_score_) return;
+  if (std::ranges::any_of(kept_, [](const Kept& each) { return each.score.has_value(); })) return;
+  warned_of_score_ = true;
+  const auto names = closest_first(score_names(kept.metrics, kept.checkpoint), config_.score_attribute);
+  warn_("checkpoint_score_attribute is " + in_quotes(config_.score_attribute) + ", and " +
+        store::RunDirectory::checkpoint_name(kept.seq) +
+        " has no number of that name, neither in its dict nor in its metrics; until one has, the latest counts as the "
+        "best. There are: " +
+        (names.empty() ? "none" : joined(names, ", ")));
 }
 
 Checkpoint CheckpointKeeper::memory_checkpoint(const Commit& commit, store::Manifest manifest) const {
@@ -113,7 +163,7 @@ Checkpoint CheckpointKeeper::disk_checkpoint(const Commit& commit, store::Manife
 }
 
 void CheckpointKeeper::retain() {
-  if (in_memory()) return;
+  if (in_memory() || !loaded_) return;
   std::vector<store::ScoredCheckpoint> scored;
   for (const Kept& kept : kept_) scored.push_back({kept.seq, kept.score});
   std::set<int> protect;

@@ -20,15 +20,17 @@ namespace lockstep::driver {
 /// The driver's thread alone uses it.
 class CheckpointKeeper {
  public:
-  /// `warn` hears of checkpoints that are broken.
+  /// `warn` hears of checkpoints that are broken, and once of a score that they lack.
   CheckpointKeeper(store::RunDirectory& directory, CheckpointConfig config,
                    std::function<void(const std::string&)> warn);
 
-  /// Takes over what an earlier driver of this run committed.
+  /// Takes over what an earlier driver of this run committed. Throws StorageError when one cannot be read, after it has
+  /// taken the others.
   void load();
   /// Clears what dead workers left, and finds where the next attempt resumes: the newest valid checkpoint of this run,
-  /// which is handed out to all ranks.
-  void begin_attempt(int world_size);
+  /// which is handed out to all ranks. Loads first, unless it has. Throws StorageError when the newest cannot be read;
+  /// NoUsableCheckpoint when all are damaged, unless the run `may_begin_anew`.
+  void begin_attempt(int world_size, bool may_begin_anew = false);
 
   /// One rank begins anew, alone: what it left half-written goes. The latest, for it to resume from.
   std::optional<Checkpoint> begin_rank(int rank);
@@ -64,6 +66,9 @@ class CheckpointKeeper {
     Checkpoint checkpoint;
   };
   std::optional<double> score_of(const Value& metrics, const std::vector<Part>& parts) const;
+  std::optional<store::CommittedCheckpoint> latest_good(bool may_begin_anew) const;
+  /// Warns when there is to be a score and none has been seen.
+  void miss_score(const Kept& kept);
   Checkpoint memory_checkpoint(const Commit& commit, store::Manifest manifest) const;
   Checkpoint disk_checkpoint(const Commit& commit, store::Manifest manifest) const;
 
@@ -73,6 +78,8 @@ class CheckpointKeeper {
   std::vector<Kept> kept_;         ///< by seq
   std::map<int, int> handed_out_;  ///< seq by rank
   int next_seq_ = 0;
+  bool loaded_ = false;
+  bool warned_of_score_ = false;
 };
 
 }  // namespace lockstep::driver

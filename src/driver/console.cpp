@@ -105,6 +105,11 @@ void Console::warning(std::string_view text) {
   emit_line((screen_.err_colours ? "\x1b[33mwarning:\x1b[0m " : "warning: ") + printable_lines(text));
 }
 
+void Console::alert(std::string_view text) {
+  if (verbose_ > 0) return warning(text);
+  emit(screen_.err, "lockstep: warning: " + printable_lines(text) + "\n");
+}
+
 void Console::emit_line(const std::string& text) {
   if (verbose_ == 0) return;
   clear_progress();

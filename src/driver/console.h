@@ -46,6 +46,8 @@ class Console {
   void line(std::string_view text);
   /// A line that asks for attention.
   void warning(std::string_view text);
+  /// A warning that is shown with verbose = 0, too: the user would lose something without it.
+  void alert(std::string_view text);
   /// What a rank printed.
   void output(int rank, std::string_view text, Instant now);
   /// The run stands at `iteration` with these metrics, `elapsed` after its start.

@@ -39,6 +39,8 @@ constexpr Seconds kShortAbsence{0.1};
 constexpr int kMostMissed = 500;
 /// More than ranks that have returned wait for each other.
 constexpr Seconds kLeavingTime{3600.0};
+/// From an attempt that could not be begun to the next.
+constexpr auto kUntilNextBegin = 1s;
 /// Workers are judged when so much time has passed, though there is always more to read.
 constexpr auto kLongestBacklog = 60s;
 
@@ -56,7 +58,7 @@ class RunLoop {
         console_(plan.options.run.verbose, plan.options.run.log_to_console, Screen::of_process()),
         agent_(agent),
         directory_(plan.directory(), files_),
-        keeper_(directory_, plan.options.run.checkpoint, [this](const std::string& text) { console_.warning(text); }) {
+        keeper_(directory_, plan.options.run.checkpoint, [this](const std::string& text) { alert(text); }) {
     state_.policy = plan.policy();
     if (const auto rendezvous = plan.rendezvous_options()) rendezvous_.emplace(*rendezvous);
   }
@@ -86,7 +88,6 @@ class RunLoop {
       files_.enter(directory_.path());
       directory_.lock();
       record_ = RunRecord::from_value(directory_.read_run_json());
-      keeper_.load();
     } else {
       if (plan_.record) directory_.create();
       if (plan_.record) files_.enter(directory_.path());
@@ -99,6 +100,7 @@ class RunLoop {
     record_.trainer = plan_.trainer;
     record_.state = "running";
     record_.error.clear();
+    record_.warnings.clear();
     record_.finished = 0;
     record_.num_workers = plan_.options.scaling.num_workers;
     record_.config_run = plan_.settings();
@@ -149,6 +151,13 @@ class RunLoop {
   /// The same of workers that are started for this run.
   void say_of_workers(const std::string& text) {
     if (!plan_.keep_workers) say("lockstep: " + text);
+  }
+
+  /// Once, and for the record.
+  void alert(const std::string& text) {
+    if (std::ranges::find(record_.warnings, text) != record_.warnings.end()) return;
+    record_.warnings.push_back(text);
+    console_.alert(text);
   }
 
   RunInfo info() const {
@@ -213,7 +222,8 @@ class RunLoop {
     note_absence();
     std::optional<Instant> deadline = next_deadline(state_);
     const auto round_due = rendezvous_ ? rendezvous_->deadline() : std::nullopt;
-    for (const auto& other : {recorder_->flush_due(), save_due_, round_due})
+    const auto end_due = unbegun_ ? std::optional(unbegun_->ends) : std::nullopt;
+    for (const auto& other : {recorder_->flush_due(), save_due_, round_due, end_due})
       if (other && (!deadline || *other < *deadline)) deadline = other;
     int timeout = -1;
     if (deadline) timeout = static_cast<int>(std::max(0.0, std::ceil(Seconds(*deadline - now()).count() * 1000)));
@@ -232,6 +242,8 @@ class RunLoop {
       save_due_.reset();
       guarded([&] { save_record(); });
     }
+    if (unbegun_ && time >= unbegun_->ends)
+      events_.push_back(AttemptEnded{std::exchange(unbegun_, std::nullopt)->attempt});
     note_absence();
     if (const auto due = next_deadline(state_); due && time >= *due && (is_drained() || time >= *due + kLongestBacklog))
       events_.push_back(Tick{});
@@ -426,14 +438,23 @@ class RunLoop {
   void act(StartWorkers& action) {
     try {
       agent_.send(prepare_attempt(action.attempt));
+    } catch (const store::NoUsableCheckpoint& error) {
+      cannot_begin(error, true);  // no other attempt would fare better
     } catch (const StorageError& error) {
-      // Nothing was started, so nothing will be heard of this attempt; and no other one would fare better.
-      Failure failure;
-      failure.kind = FailureKind::storage;
-      failure.message = error.what();
-      events_.push_back(DriverFailed{std::move(failure), true});
-      events_.push_back(AttemptEnded{action.attempt});
+      cannot_begin(error, false);
     }
+  }
+
+  /// Nothing was started, so nothing will be heard of this attempt: its end is our own to tell. What refused gets some
+  /// time until the next one.
+  void cannot_begin(const StorageError& error, bool fatal) {
+    Failure failure;
+    failure.kind = FailureKind::storage;
+    failure.message = error.what();
+    events_.push_back(DriverFailed{std::move(failure), fatal});
+    const int most = state_.policy.max_failures;
+    const bool again = !fatal && (most < 0 || state_.failed_attempts < most);
+    unbegun_ = {state_.attempt, again ? now() + kUntilNextBegin : now()};
   }
 
   wire::StartAttempt prepare_attempt(int attempt) {
@@ -441,7 +462,9 @@ class RunLoop {
     console_.end_lines();
     pids_.assign(static_cast<std::size_t>(state_.policy.world_size), 0);
     finished_ = 0;
-    if (plan_.record) keeper_.begin_attempt(state_.policy.world_size);
+    // Who restores a run and gives a checkpoint has said where to begin when the run's own are of no use.
+    if (plan_.record)
+      keeper_.begin_attempt(state_.policy.world_size, plan_.restore && plan_.options.resume_from.has_value());
     values_.assign(static_cast<std::size_t>(state_.policy.world_size), {});
     const std::optional<Checkpoint> resume = keeper_.latest() ? keeper_.latest() : plan_.options.resume_from;
     const metrics::Progress from{number_in<long>(keeper_.latest_metrics(), "training_iteration"),
@@ -617,6 +640,7 @@ class RunLoop {
       if (plan_.record && (kind == FailureKind::hang || kind == FailureKind::heartbeat))
         record_.error += "\nthe stacks of all ranks are in " + stacks_file(end_->failures.front().attempt).string();
     }
+    drop_partials();
     finish_files();
     result.path = directory_.path();
     result.state = record_.state;
@@ -638,6 +662,16 @@ class RunLoop {
     say("lockstep: run " + in_quotes(record_.name) + " " + record_.state + " after " +
         human_duration(Seconds(now() - started_).count()) + "; results in " + directory_.path().string());
     return {std::move(result), end_->outcome == Outcome::interrupted ? signal_ : 0, agent_usable_, std::move(values_)};
+  }
+
+  /// What was not committed is of no use to anybody, and a full disk needs the room.
+  void drop_partials() {
+    if (!plan_.record || end_->outcome == Outcome::finished) return;
+    try {
+      directory_.remove_partials();
+    } catch (const StorageError& error) {
+      log_debug(error.what());  // the run's own error says more
+    }
   }
 
   /// What cannot be closed must not keep the rest from being closed, least of all the record.
@@ -704,6 +738,11 @@ class RunLoop {
   std::optional<Checkpoint> committed_;  ///< by the last Commit
   std::optional<EndRun> end_;
   std::optional<Instant> save_due_;
+  struct Unbegun {
+    int attempt;
+    Instant ends;
+  };
+  std::optional<Unbegun> unbegun_;  ///< an attempt that could not be begun
   Instant started_{};
   Instant listened_at_{};  ///< until when the workers' silence is their own
   std::string node_;

@@ -13,6 +13,13 @@ namespace {
 
 Value or_null(double seconds) { return seconds > 0 ? Value(seconds) : Value(nullptr); }
 
+Value object_in(const Value& value, const char* key) {
+  Value found = value.value(key, Value::object());
+  if (!found.is_object())
+    throw StorageError("[run] run.json is not what Lockstep writes: " + std::string(key) + " is no object");
+  return found;
+}
+
 RunRecord read(const Value& value) {
   RunRecord record;
   record.name = value.value("name", std::string());
@@ -29,10 +36,11 @@ RunRecord read(const Value& value) {
   record.experiment_id = value.value("experiment_id", std::string());
   record.function_sha256 = value.value("function_sha256", std::string());
   record.function_sha256_next = value.value("function_sha256_next", std::string());
-  record.metrics = value.value("metrics", Value::object());
-  record.config_run = value.value("config_run", Value::object());
-  record.metadata = value.value("metadata", Value::object());
+  record.metrics = object_in(value, "metrics");
+  record.config_run = object_in(value, "config_run");
+  record.metadata = object_in(value, "metadata");
   record.error = value.value("error", std::string());
+  record.warnings = value.value("warnings", std::vector<std::string>());
   for (const Value& failure : value.value("failures", Value::array()))
     record.failures.push_back(failure_from_value(failure));
   return record;
@@ -67,17 +75,14 @@ Value RunRecord::to_value() const {
               {"metadata", metadata},
               {"metrics", metrics},
               {"failures", std::move(list)},
-              {"error", error}};
+              {"error", error},
+              {"warnings", warnings}};
   if (!function_sha256_next.empty()) value["function_sha256_next"] = function_sha256_next;
   return value;
 }
 
 RunRecord RunRecord::from_value(const Value& value) {
-  try {
-    return read(value);
-  } catch (const Value::exception& error) {
-    throw StorageError(std::string("[run] run.json is not what Lockstep writes: ") + error.what());
-  }
+  return read_as_written("run.json", [&] { return read(value); });
 }
 
 }  // namespace lockstep::driver

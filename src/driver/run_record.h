@@ -30,6 +30,7 @@ struct RunRecord {
   Value metadata = Value::object();    ///< the user's own
   std::vector<Failure> failures;       ///< of all attempts
   std::string error;
+  std::vector<std::string> warnings;  ///< what is said whatever `verbose` is
 
   Value to_value() const;
   /// Missing fields keep their defaults; throws StorageError when one is of another type.

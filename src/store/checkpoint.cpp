@@ -163,7 +163,6 @@ Value Checkpoint::to_dict() const {
   const Bytes bytes = read(kData);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const std::string where = kData + (" of " + contents_->title());
-  store::check_json_depth(text, where);
   return store::decode_data(parse_json(text, where));
 }
 
@@ -279,6 +278,8 @@ std::optional<Value> Checkpoint::metadata() const {
 void Checkpoint::verify() const {
   if (contents_->directory) {
     const auto problems = store::verify_checkpoint(*contents_->directory);
+    if (std::ranges::any_of(problems, &store::Problem::unreadable))
+      throw StorageError("[checkpoint] " + contents_->title() + " cannot be checked: " + store::to_text(problems));
     if (!problems.empty())
       throw StorageError("[checkpoint] " + contents_->title() + " is not valid: " + store::to_text(problems) +
                          "; use another checkpoint");

@@ -55,8 +55,8 @@ class Encoder {
 
   Value encode(const Value& value, int depth) const {
     // A reserved object adds up to three levels, and reading checks what was written.
-    if (depth > kMaxDepth / 4)
-      throw ConfigError("[checkpoint] the dict is nested more than " + std::to_string(kMaxDepth / 4) +
+    if (depth > kMaxJsonDepth / 4)
+      throw ConfigError("[checkpoint] the dict is nested more than " + std::to_string(kMaxJsonDepth / 4) +
                         " levels deep; make it flatter");
     switch (value.type()) {
       case Value::value_t::object:
@@ -152,28 +152,6 @@ Value decode_data(const Value& encoded) {
   for (auto item = encoded.begin(); item != encoded.end(); ++item)
     items.push_back({item.key(), decode_data(item.value())});
   return dict;
-}
-
-void check_json_depth(std::string_view text, std::string_view where) {
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\')
-        ++i;
-      else
-        in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth)
-        throw StorageError("[json] " + std::string(where) + " is nested more than " + std::to_string(kMaxDepth) +
-                           " levels deep");
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
 }
 
 }  // namespace lockstep::store

@@ -25,17 +25,11 @@ namespace lockstep::store {
 /// that is all of it in C order. "dtype" says that the stored bytes are seen as another type; "layout" are strides that
 /// the stored array has in memory, and then "stride" and "offset" count in that memory.
 
-/// The deepest nesting that is written or read; Python's json module gives up at about 1000.
-inline constexpr int kMaxDepth = 500;
-
 /// Plain values to what data.json holds. `is_tensor` says which names {"$tensor": NAME} may have. Throws ConfigError.
 Value encode_data(const Value& plain, const std::function<bool(const std::string&)>& is_tensor);
 
 /// The inverse, for C++: lists for tuples, dicts for all dicts (a key that is no string becomes its JSON text, unless
 /// two keys would then be the same: such a dict stays as it is). $tensor and what only Python knows stay as they are.
 Value decode_data(const Value& encoded);
-
-/// Throws StorageError when JSON text is nested deeper than kMaxDepth: what reads it recurses.
-void check_json_depth(std::string_view text, std::string_view where);
 
 }  // namespace lockstep::store

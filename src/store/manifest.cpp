@@ -78,7 +78,6 @@ std::string to_text(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(std::string_view text, std::string_view where) {
-  check_json_depth(text, where);
   const Value value = parse_json(text, where);
   if (!value.is_object()) refuse(where, "it is not an object");
   Manifest manifest;

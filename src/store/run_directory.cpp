@@ -10,7 +10,6 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "store/data_json.h"
 #include "store/tree.h"
 #include "store/verify.h"
 #include "sys/private_files.h"
@@ -133,11 +132,9 @@ fs::path RunDirectory::file_path(std::string_view name) const {
 
 void RunDirectory::write_run_json(const Value& run) { write_file(kRunJson, to_pretty_json(run)); }
 
-Value RunDirectory::read_run_json() const {
-  const auto path = path_ / kRunJson;
-  const std::string text = files_.read_text(path);
-  check_json_depth(text, path.native());
-  return parse_json(text, path.native());
+Value RunDirectory::read_json(std::string_view name) const {
+  const auto path = file_path(name);
+  return parse_json(files_.read_text(path), in_quotes(path.native()));
 }
 
 void RunDirectory::write_file(std::string_view name, std::span<const std::uint8_t> bytes) {
@@ -160,15 +157,21 @@ std::string RunDirectory::checkpoint_name(int seq) {
 
 std::string RunDirectory::partial_name(int seq) { return checkpoint_name(seq) + std::string(kPartial); }
 
-std::vector<int> RunDirectory::checkpoints() const {
+std::vector<int> RunDirectory::checkpoint_directories() const {
   std::vector<int> seqs;
   for (const auto& item : files_.list(path_)) {
     const auto name = parse_name(item.name);
     // A name that a person made up ("checkpoint_7") is none of ours: checkpoint_path(7) would not find it.
-    if (!name || item.kind != FileKind::directory || item.name != checkpoint_name(name->seq)) continue;
-    if (files_.info(path_ / item.name / kManifestName).kind == FileKind::file) seqs.push_back(name->seq);
+    if (name && item.kind == FileKind::directory && item.name == checkpoint_name(name->seq)) seqs.push_back(name->seq);
   }
   std::sort(seqs.begin(), seqs.end());
+  return seqs;
+}
+
+std::vector<int> RunDirectory::checkpoints() const {
+  std::vector<int> seqs = checkpoint_directories();
+  std::erase_if(seqs,
+                [&](int seq) { return files_.info(checkpoint_path(seq) / kManifestName).kind != FileKind::file; });
   return seqs;
 }
 
@@ -228,14 +231,21 @@ CommittedCheckpoint RunDirectory::checkpoint(int seq) const {
 }
 
 std::optional<CommittedCheckpoint> RunDirectory::latest_good(const std::function<void(std::string)>& warn) const {
-  const auto seqs = checkpoints();
+  const auto seqs = checkpoint_directories();
   for (auto seq = seqs.rbegin(); seq != seqs.rend(); ++seq) {
     const auto problems = verify_checkpoint(checkpoint_path(*seq), files_);
     if (problems.empty()) return checkpoint(*seq);
+    if (const auto found = std::ranges::find(problems, true, &Problem::unreadable); found != problems.end())
+      throw StorageError("[checkpoint] " + checkpoint_name(*seq) + " cannot be read, and may be whole: " + found->file +
+                         " " + found->what);
     warn(checkpoint_name(*seq) + " is damaged (" + to_text(problems) + "); " +
          (std::next(seq) == seqs.rend() ? "there is no earlier one" : "trying " + checkpoint_name(*std::next(seq))));
   }
-  return std::nullopt;
+  if (seqs.empty()) return std::nullopt;
+  throw NoUsableCheckpoint("[checkpoint] every checkpoint in " + in_quotes(path_.native()) +
+                           " is damaged (lockstep checkpoint verify tells how), and without one the run would begin at "
+                           "its first step; move the directories checkpoint_* away to begin there, or give "
+                           "resume_from_checkpoint to restore()");
 }
 
 }  // namespace lockstep::store

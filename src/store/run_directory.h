@@ -26,6 +26,11 @@ struct CommittedCheckpoint {
   Manifest manifest;
 };
 
+/// There are checkpoints, and every one is damaged.
+class NoUsableCheckpoint : public StorageError {
+  using StorageError::StorageError;
+};
+
 /// A run's directory: the run's only state. One driver at a time writes it; anybody may read it meanwhile.
 ///
 /// Everything that a function has written is durable when it returns, and whatever moment the process ends at, a file
@@ -54,7 +59,9 @@ class RunDirectory {
   void lock();
 
   void write_run_json(const Value& run);
-  Value read_run_json() const;
+  Value read_run_json() const { return read_json("run.json"); }
+  /// run.json, params.json. Throws StorageError when it is no JSON.
+  Value read_json(std::string_view name) const;
   /// Writes params.json, function.pkl and the like: one path component.
   void write_file(std::string_view name, std::span<const std::uint8_t> bytes);
   void write_file(std::string_view name, std::string_view text);
@@ -85,9 +92,13 @@ class RunDirectory {
   /// Throws when the checkpoint is not there or its manifest is broken.
   CommittedCheckpoint checkpoint(int seq) const;
   /// The newest checkpoint whose files are all as its manifest says. `warn` is called for each newer one that is not.
+  /// Throws when one of those cannot be read: it may be whole. Nothing when there is no checkpoint at all;
+  /// NoUsableCheckpoint when there are some.
   std::optional<CommittedCheckpoint> latest_good(const std::function<void(std::string)>& warn) const;
 
  private:
+  /// All that bear a checkpoint's name, lowest seq first: a manifest may have been lost.
+  std::vector<int> checkpoint_directories() const;
   std::filesystem::path file_path(std::string_view name) const;
   bool is_unused() const;
   void check_owner_below(const std::filesystem::path& path) const;

@@ -55,7 +55,6 @@ std::optional<double> single_element(const Value& form, const std::vector<Tensor
 
 std::optional<double> score_in(std::string_view data, const std::string& attribute,
                                const std::function<std::vector<Tensor>()>& tensors) {
-  check_json_depth(data, "data.json");
   const Value dict = decode_data(parse_json(data, "data.json"));
   const Value* found = find_path(dict, attribute);
   if (found == nullptr) return std::nullopt;

@@ -18,14 +18,19 @@ Problem wrong_size(const FileEntry& expected, std::int64_t size) {
   return {expected.name, "has " + std::to_string(size) + " bytes, the manifest says " + std::to_string(expected.size)};
 }
 
+Problem refused(const std::string& file, const sys::FileError& error) {
+  if (error.is_missing()) return {file, std::string("is missing: ") + error.what()};
+  return {file, std::string("cannot be read: ") + error.what(), true};
+}
+
 std::optional<Problem> compare_contents(const std::filesystem::path& path, const FileEntry& entry, sys::Files& files) {
   try {
     const auto actual = hash_file(files, path / entry.name, entry.name);
     if (actual.size != entry.size) return wrong_size(entry, actual.size);
     if (actual.xxh3_128 == entry.xxh3_128) return std::nullopt;
     return Problem{entry.name, "has the hash " + actual.xxh3_128 + ", the manifest says " + entry.xxh3_128};
-  } catch (const StorageError& error) {
-    return Problem{entry.name, std::string("cannot be read: ") + error.what()};
+  } catch (const sys::FileError& error) {
+    return refused(entry.name, error);
   }
 }
 
@@ -66,6 +71,8 @@ std::vector<Problem> verify_checkpoint(const std::filesystem::path& path, sys::F
       if (auto problem = compare_contents(path, entry, files)) problems.push_back(std::move(*problem));
     }
     return problems;
+  } catch (const sys::FileError& error) {
+    return {refused(manifest_name, error)};
   } catch (const StorageError& error) {
     return {{manifest_name, std::string("cannot be used: ") + error.what()}};
   }

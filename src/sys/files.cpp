@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <system_error>
 
@@ -103,8 +104,11 @@ fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.
 }  // namespace
 
 void throw_file_error(std::string_view action, const fs::path& path, int error) {
-  throw StorageError("[storage] could not " + std::string(action) + " " + in_quotes(path.native()) + ": " +
-                     std::generic_category().message(error) + std::string(advice(error)));
+  const char* name = ::strerrorname_np(error);
+  throw FileError("[storage] could not " + std::string(action) + " " + in_quotes(path.native()) + ": " +
+                      std::generic_category().message(error) + (name != nullptr ? " (" + std::string(name) + ")" : "") +
+                      std::string(advice(error)),
+                  error);
 }
 
 FileInfo info_of(const OpenFile& file) {
@@ -112,6 +116,8 @@ FileInfo info_of(const OpenFile& file) {
   if (::fstat(file.fd.get(), &status) != 0) throw_file_error("look at", file.path, errno);
   return to_info(status);
 }
+
+bool FileError::is_missing() const { return error_ == ENOENT || error_ == ENOTDIR; }
 
 Files& files() {
   static PosixFiles posix;

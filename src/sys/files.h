@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <lockstep/error.h>
 #include <span>
 #include <string>
 #include <string_view>
@@ -142,7 +143,18 @@ FileInfo info_of(const OpenFile& file);
 /// The PosixFiles that everybody shares.
 Files& files();
 
-/// StorageError "[storage] could not <action> <path>: <reason of `error`>; <what to do>".
+/// What the system refused, with its reason.
+class FileError : public StorageError {
+ public:
+  FileError(const std::string& message, int error) : StorageError(message), error_(error) {}
+  /// Whether there is no such file; anything else says nothing about what the file holds.
+  bool is_missing() const;
+
+ private:
+  int error_;  ///< errno
+};
+
+/// FileError "[storage] could not <action> <path>: <reason of `error`> (<its name>); <what to do>".
 [[noreturn]] void throw_file_error(std::string_view action, const std::filesystem::path& path, int error);
 
 }  // namespace lockstep::sys

@@ -108,6 +108,27 @@ void complete(driver::RunPlan& plan) {
   if (!named && plan.record) claim_directory(plan);
 }
 
+void take_settings(const driver::RunRecord& record, TrainerOptions& options) {
+  const Value& settings = record.config_run;
+  options.scaling.num_workers = settings.value("num_workers", record.num_workers);
+  options.scaling.use_gpu = settings.value("use_gpu", false);
+  options.scaling.resources_per_worker = settings.value("resources_per_worker", std::map<std::string, double>());
+  options.scaling.placement_strategy = settings.value("placement_strategy", std::string("PACK"));
+  options.run.failure.max_failures = settings.value("max_failures", 0);
+  options.run.verbose = settings.value("verbose", 1);
+  options.run.log_to_console = settings.value("log_to_console", std::string("rank0"));
+  options.run.heartbeat_timeout = std::chrono::duration<double>(settings.value("heartbeat_timeout", 10.0));
+  options.run.max_report_size = settings.value("max_report_size", options.run.max_report_size);
+  if (const auto hang = settings.find("hang_timeout"); hang != settings.end() && hang->is_number())
+    options.run.hang_timeout = std::chrono::duration<double>(hang->get<double>());
+  if (const auto keep = settings.find("num_to_keep"); keep != settings.end() && keep->is_number())
+    options.run.checkpoint.num_to_keep = keep->get<int>();
+  options.run.stop = settings.value("stop", std::map<std::string, double>());
+  options.run.checkpoint.score_attribute = settings.value("checkpoint_score_attribute", std::string());
+  options.run.checkpoint.score_order = settings.value("checkpoint_score_order", std::string("max"));
+  options.run.checkpoint.keep_all_ranks = settings.value("keep_all_ranks", false);
+}
+
 }  // namespace
 
 AgentSlot::~AgentSlot() { drop(); }
@@ -196,30 +217,10 @@ void read_settings(const std::filesystem::path& path, TrainerOptions& options) {
   store::RunDirectory directory(path);
   if (!directory.exists()) throw ConfigError("[restore] " + path.string() + " holds no run: it has no run.json");
   const auto record = driver::RunRecord::from_value(directory.read_run_json());
-  const Value& settings = record.config_run;
   options.run.name = path.filename();
   options.run.storage_path = path.parent_path();
-  options.scaling.num_workers = settings.value("num_workers", record.num_workers);
-  options.scaling.use_gpu = settings.value("use_gpu", false);
-  options.scaling.resources_per_worker = settings.value("resources_per_worker", std::map<std::string, double>());
-  options.scaling.placement_strategy = settings.value("placement_strategy", std::string("PACK"));
-  options.run.failure.max_failures = settings.value("max_failures", 0);
-  options.run.verbose = settings.value("verbose", 1);
-  options.run.log_to_console = settings.value("log_to_console", std::string("rank0"));
-  options.run.heartbeat_timeout = std::chrono::duration<double>(settings.value("heartbeat_timeout", 10.0));
-  options.run.max_report_size = settings.value("max_report_size", options.run.max_report_size);
-  if (const auto hang = settings.find("hang_timeout"); hang != settings.end() && hang->is_number())
-    options.run.hang_timeout = std::chrono::duration<double>(hang->get<double>());
-  if (const auto keep = settings.find("num_to_keep"); keep != settings.end() && keep->is_number())
-    options.run.checkpoint.num_to_keep = keep->get<int>();
-  options.run.stop = settings.value("stop", std::map<std::string, double>());
-  options.run.checkpoint.score_attribute = settings.value("checkpoint_score_attribute", std::string());
-  options.run.checkpoint.score_order = settings.value("checkpoint_score_order", std::string("max"));
-  options.run.checkpoint.keep_all_ranks = settings.value("keep_all_ranks", false);
-  if (directory.has_file("params.json")) {
-    const Bytes params = directory.read_file("params.json");
-    options.config = parse_json({reinterpret_cast<const char*>(params.data()), params.size()}, "params.json");
-  }
+  read_as_written("run.json", [&] { take_settings(record, options); });
+  if (directory.has_file("params.json")) options.config = directory.read_json("params.json");
 }
 
 }  // namespace lockstep::train

@@ -38,16 +38,15 @@ Result Result::from_path(const std::filesystem::path& run) {
   store::RunDirectory directory(*found);
   const Value json = directory.read_run_json();
   const auto record = driver::RunRecord::from_value(json);
-  driver::CheckpointKeeper keeper(directory, checkpoint_config(record.config_run), [](const std::string&) {});
+  const auto config = read_as_written("run.json", [&] { return checkpoint_config(record.config_run); });
+  driver::CheckpointKeeper keeper(directory, config, [](const std::string&) {});
   keeper.load();
   Result result;
   result.path = std::filesystem::absolute(*found);
-  result.state = record.state == "running" && driver_is_dead(json) ? "died" : record.state;
+  const auto is_dead = [&] { return driver_is_dead(json); };
+  result.state = record.state == "running" && read_as_written("run.json", is_dead) ? "died" : record.state;
   result.metrics = record.metrics;
-  if (directory.has_file("params.json")) {
-    const Bytes params = directory.read_file("params.json");
-    result.config = parse_json({reinterpret_cast<const char*>(params.data()), params.size()}, "params.json");
-  }
+  if (directory.has_file("params.json")) result.config = directory.read_json("params.json");
   result.checkpoint = keeper.latest();
   result.best_checkpoints = keeper.best();
   result.failures = record.failures;

@@ -61,6 +61,14 @@ TEST(Json, PrettyTextHasOneKeyALine) {
             "{\n  \"a\": {\n    \"b\": 1\n  },\n  \"c\": []\n}\n");
 }
 
+TEST(Json, WhatIsTooDeepOrNoUtf8IsRefused) {
+  EXPECT_THROW(parse_json(std::string(100'000, '['), "x"), StorageError);
+  EXPECT_THROW(parse_json("\"\xff\"", "x"), StorageError);
+  EXPECT_THROW(read_as_written("x", [] { return Value(3).value("key", 1); }), StorageError);
+  const std::string deepest = std::string(kMaxJsonDepth, '[') + std::string(kMaxJsonDepth, ']');
+  EXPECT_NO_THROW(parse_json(deepest, "x"));
+}
+
 TEST(Json, FindPathPrefersTheKeyItself) {
   const Value value{{"a", {{"b", 1}}}, {"a/b", 2}, {"c", {{"d", {{"e", 3}}}}}};
   EXPECT_EQ(*find_path(value, "a/b"), 2);

@@ -28,6 +28,12 @@ TEST(Text, CountsAndCutsCharacters) {
   EXPECT_EQ(first_characters("ab", 5), "ab");
 }
 
+TEST(Text, ClosestFirst) {
+  EXPECT_EQ(joined(closest_first({"loss", "accuracy", "val_loss", "val_lot"}, "val_los"), " "),
+            "val_loss val_lot loss accuracy");
+  EXPECT_TRUE(closest_first({}, "x").empty());
+}
+
 TEST(Text, DurationsAndSizes) {
   EXPECT_EQ(human_duration(1.25), "1.2s");
   EXPECT_EQ(human_duration(64), "1m 04s");

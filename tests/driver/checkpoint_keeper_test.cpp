@@ -7,6 +7,7 @@
 
 #include "../store/scratch.h"
 #include "store/hash.h"
+#include "sys/faulty_files.h"
 
 namespace lockstep::driver {
 namespace {
@@ -47,6 +48,44 @@ TEST_F(CheckpointKeeperTest, RefusesNamesOutsideTheRun) {
   }
   EXPECT_TRUE(run_.checkpoints().empty());
   EXPECT_EQ(keeper_.next_seq(), 0);
+}
+
+TEST_F(CheckpointKeeperTest, OnlyWhatCanBeReadIsPassedOver) {
+  for (const char* name : {"checkpoint_000000.partial", "checkpoint_000001.partial"})
+    keeper_.commit(written(name), 0, 1, Value::object());
+  sys::FaultyFiles count(sys::files());
+  store::RunDirectory counted(run_.path(), count);
+  CheckpointKeeper(counted, CheckpointConfig{}, [](const std::string&) {}).begin_attempt(1);
+  for (std::uint64_t k = 1; k <= count.operations(); ++k) {
+    sys::FaultyFiles faulty(sys::files(), {k, sys::FaultyFiles::Fault::fail, EMFILE});
+    store::RunDirectory run(run_.path(), faulty);
+    CheckpointKeeper keeper(run, CheckpointConfig{}, [](const std::string& text) { ADD_FAILURE() << text; });
+    EXPECT_THROW(keeper.begin_attempt(1), StorageError) << k;
+    keeper.retain();
+    keeper.begin_attempt(1);
+    EXPECT_EQ(keeper.latest()->path(), run_.checkpoint_path(1)) << k;
+  }
+}
+
+TEST_F(CheckpointKeeperTest, BeginsAnewOnlyWhenItMay) {
+  keeper_.commit(written("checkpoint_000000.partial"), 0, 1, Value::object());
+  std::ofstream(run_.checkpoint_path(0) / "x") << "other";
+  EXPECT_THROW(keeper_.begin_attempt(1), store::NoUsableCheckpoint);
+  keeper_.begin_attempt(1, true);
+  EXPECT_FALSE(keeper_.latest());
+}
+
+TEST_F(CheckpointKeeperTest, WarnsOnceOfAScoreThatIsNotThere) {
+  std::vector<std::string> warnings;
+  CheckpointConfig config;
+  config.score_attribute = "val_los";
+  CheckpointKeeper keeper(run_, config, [&](const std::string& text) { warnings.push_back(text); });
+  const Value metrics{{"loss", 1.0}, {"val_loss", 2.0}, {"word", "x"}, {"training_iteration", 3}};
+  keeper.commit(written("checkpoint_000000.partial"), 0, 1, metrics);
+  keeper.commit(written("checkpoint_000001.partial"), 0, 1, metrics);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("\"val_los\""), std::string::npos);
+  EXPECT_NE(warnings[0].find("There are: val_loss, loss"), std::string::npos) << warnings[0];
 }
 
 }  // namespace

@@ -282,9 +282,36 @@ TEST_F(RunDirectoryTest, LatestGoodFallsBackAndSaysSo) {
 
   spit(run_.checkpoint_path(1) / "manifest.json", "{");
   fs::remove(run_.checkpoint_path(0) / "sub/x");
-  EXPECT_FALSE(latest().has_value());
+  EXPECT_THROW(latest(), NoUsableCheckpoint);
   ASSERT_EQ(warnings.size(), 3u);
   EXPECT_THAT(warnings[2], AllOf(HasSubstr("sub/x is missing"), HasSubstr("no earlier one")));
+}
+
+TEST_F(RunDirectoryTest, LatestGoodDoesNotPassOverWhatCannotBeRead) {
+  for (const int seq : {0, 1}) commit(seq);
+  const auto no_warning = [](const std::string& text) { ADD_FAILURE() << text; };
+  sys::FaultyFiles count(sys::files());
+  ASSERT_EQ(RunDirectory(run_.path(), count).latest_good(no_warning)->seq, 1);
+  for (std::uint64_t k = 1; k <= count.operations(); ++k) {
+    sys::FaultyFiles faulty(sys::files(), {k, sys::FaultyFiles::Fault::fail, EMFILE});
+    try {
+      RunDirectory(run_.path(), faulty).latest_good(no_warning);
+      ADD_FAILURE() << k;
+    } catch (const StorageError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(faulty.log()[k - 1].path.native()), HasSubstr("EMFILE"))) << k;
+    }
+  }
+}
+
+TEST_F(RunDirectoryTest, ADirectoryWithoutItsManifestIsDamaged) {
+  for (const int seq : {0, 1}) commit(seq);
+  std::vector<std::string> warnings;
+  const auto warn = [&](std::string text) { warnings.push_back(std::move(text)); };
+  fs::remove(run_.checkpoint_path(1) / "manifest.json");
+  EXPECT_EQ(run_.latest_good(warn)->seq, 0);
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("checkpoint_000001 is damaged (manifest.json is missing")));
+  fs::remove(run_.checkpoint_path(0) / "manifest.json");
+  EXPECT_THROW(run_.latest_good(warn), NoUsableCheckpoint);
 }
 
 /// The names in the order in which a power cut could make them count.

@@ -86,8 +86,20 @@ TEST_F(VerifyTest, ADiskErrorIsAProblemNotAnException) {
   ASSERT_TRUE(verify_checkpoint(path_, count).empty());
   for (std::uint64_t k = 1; k <= count.operations(); ++k) {
     sys::FaultyFiles faulty(sys::files(), {k, sys::FaultyFiles::Fault::fail, EIO});
-    EXPECT_THAT(to_text(verify_checkpoint(path_, faulty)), HasSubstr("Input/output error")) << k;
+    EXPECT_THAT(to_text(verify_checkpoint(path_, faulty)), HasSubstr("Input/output error (EIO)")) << k;
   }
+}
+
+TEST_F(VerifyTest, WhatCannotBeReadMayBeWhole) {
+  sys::FaultyFiles count(sys::files());
+  ASSERT_TRUE(verify_checkpoint(path_, count).empty());
+  for (const int error : {EACCES, EIO, EMFILE, ENFILE, ESTALE, ENOMEM, ENOENT})
+    for (std::uint64_t k = 1; k <= count.operations(); ++k) {
+      sys::FaultyFiles faulty(sys::files(), {k, sys::FaultyFiles::Fault::fail, error});
+      const auto found = verify_checkpoint(path_, faulty);
+      ASSERT_EQ(found.size(), 1u);
+      EXPECT_EQ(found[0].unreadable, error != ENOENT) << error << " at " << k;
+    }
 }
 
 }  // namespace
