@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <set>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -12,6 +13,7 @@
 #include "quantities.h"
 #include "run_summary.h"
 #include "store/find_run.h"
+#include "store/function_file.h"
 #include "store/remove_run.h"
 #include "store/tree.h"
 #include "table.h"
@@ -130,6 +132,15 @@ int remove_all(const std::vector<Candidate>& runs) {
       }
     } catch (const StorageError& error) {
       complain(std::string(error.what()) + "; " + name + " is not whole any more");
+    }
+  }
+  std::set<fs::path> storage_paths;
+  for (const Candidate& each : removed) storage_paths.insert(each.run.path.parent_path());
+  for (const fs::path& storage_path : storage_paths) {
+    try {
+      store::remove_unused_functions(storage_path);
+    } catch (const StorageError& error) {
+      complain(error.what());
     }
   }
   std::printf("deleted %s\n", sum_of(removed).c_str());

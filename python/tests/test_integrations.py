@@ -123,16 +123,6 @@ def test_loggers_whose_run_never_started_end_quietly(fit: Fit, tmp_path: Path, d
     assert status == "FINISHED", "the run before is not touched"
 
 
-def test_a_tensor_is_refused_with_a_hint(fit: Fit) -> None:
-    def train_func() -> None:
-        import torch
-
-        session.report({"epoch": 1, "loss": torch.tensor(0.5)})
-
-    with pytest.raises(TrainingFailedError, match=r'metrics\["loss"\] is a torch\.Tensor; write \.item\(\)'):
-        fit(train_func, workers=1)
-
-
 # ---------------------------------------------------------------------- MLflow
 
 

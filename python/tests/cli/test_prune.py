@@ -168,3 +168,17 @@ def test_another_directory_and_none(cli: Cli, make_run: MakeRun, storage: Path, 
     assert (left(storage), left(tmp_path / "scratch")) == (["here"], [])
     done = cli("prune", "--keep", "3", LOCKSTEP_STORAGE_PATH=str(tmp_path / "never"))
     assert (done.returncode, done.stdout) == (0, f"nothing to delete in {tmp_path}/never\n")
+
+
+def test_a_function_that_no_run_has_any_more_goes_too(cli: Cli, aged: Aged, storage: Path) -> None:
+    shared = storage / ".lockstep" / "functions"
+    shared.mkdir(parents=True, mode=0o700)
+    kept = []
+    for name, days in (("old", 10.0), ("new", 0.0)):
+        function = shared / f"{name}.pkl"
+        function.write_bytes(name.encode())
+        function.chmod(0o600)
+        (aged(name, days) / "function.pkl").hardlink_to(function)
+        kept.append(function)
+    assert cli("prune", "--older-than", "7d", "--yes").returncode == 0
+    assert [function.exists() for function in kept] == [False, True]
