@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core, _pickling
