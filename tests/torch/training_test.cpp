@@ -60,7 +60,7 @@ double distance(const nn::Module& one, const nn::Module& other, bool gradients) 
 const double sum_before_main = ::torch::ones({600, 600}).mm(::torch::ones({600, 600})).sum().item<double>();
 const pid_t process_before_main = ::getpid();
 
-bool same_on_all(const std::string& text) {
+bool same_on_all_after(const std::string& text) {
   for (const auto& other : all_gather(Value(text)))
     if (other != text) return false;
   return true;
@@ -94,7 +94,7 @@ void train_together(Session& session) {
   const Net expected = alone();
   session.report({{"gradients", distance(model->module(), *expected, true)},
                   {"parameters", distance(model->module(), *expected, false)},
-                  {"same", same_on_all(tests::fingerprint(*model))}});
+                  {"same", same_on_all_after(tests::fingerprint(*model))}});
 }
 LOCKSTEP_TRAIN_FUNCTION(train_together);
 
@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(On, Training,
                          });
 
 /// Which branch a rank uses depends on its rank; nobody uses "idle".
-struct BranchesImpl : nn::Module {
+struct TwoBranchesImpl : nn::Module {
   std::pair<Tensor, std::vector<Tensor>> forward(const Tensor& x, bool left) {
     return {left ? one(x) : other(x), {common(x)}};
   }
@@ -140,17 +140,17 @@ struct BranchesImpl : nn::Module {
   nn::Linear common{register_module("common", nn::Linear(2, 2))};
   nn::Linear idle{register_module("idle", nn::Linear(2, 2))};
 };
-TORCH_MODULE(Branches);
+TORCH_MODULE(TwoBranches);
 
 void leave_parameters_unused(Session& session) {
-  auto model = prepare_model(Branches(), {.find_unused_parameters = true});
+  auto model = prepare_model(TwoBranches(), {.find_unused_parameters = true});
   const bool left = session.world_rank() == 0;
   for (int step = 0; step < 3; ++step) {
     model->zero_grad();
     const auto [mine, rest] = model->forward(::torch::ones({1, 2}), left);
     (mine.sum() + rest.front().sum()).backward();
   }
-  Branches::Impl& net = model->module();
+  TwoBranches::Impl& net = model->module();
   // On rank 0 alone the gradient of one.weight is 1, of other.weight 0; both are halved by the mean.
   session.report(
       {{"one", net.one->weight.grad().mean().item<double>()},
@@ -174,9 +174,9 @@ void keep_buffers_equal(Session& session) {
   ::torch::manual_seed(static_cast<std::uint64_t>(session.world_rank()));
   auto model = prepare_model(nn::Sequential(nn::Linear(3, 4), nn::BatchNorm1d(4)));
   const auto step = [&] { model->forward(::torch::randn({5, 3})).sum().backward(); };
-  const bool at_start = same_on_all(tests::fingerprint(*model));
+  const bool at_start = same_on_all_after(tests::fingerprint(*model));
   step();
-  const bool after_one = same_on_all(tests::fingerprint(*model));
+  const bool after_one = same_on_all_after(tests::fingerprint(*model));
   const auto rank_zero = broadcast(model->buffers()[0].clone());
   auto own = model->buffers()[0];
   model->forward(::torch::randn({5, 3}));  // rank 0's buffers, then a step of this rank's
