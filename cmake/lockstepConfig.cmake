@@ -95,9 +95,7 @@ function(lockstep_compile_torch)
   file(CREATE_LINK "${lockstep_package}/src/torch" "${link}/torch" SYMBOLIC)
   file(GLOB sources "${link}/torch/*.cpp")
   add_library(lockstep_torch STATIC EXCLUDE_FROM_ALL ${sources})
-  # As one: LibTorch's headers are slow to compile.
-  set_target_properties(lockstep_torch PROPERTIES LOCKSTEP_OWN_SOURCES ON POSITION_INDEPENDENT_CODE ON
-                                                  UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  set_target_properties(lockstep_torch PROPERTIES LOCKSTEP_OWN_SOURCES ON POSITION_INDEPENDENT_CODE ON UNITY_BUILD OFF)
   target_include_directories(lockstep_torch PRIVATE "${lockstep_package}/src")
   target_include_directories(lockstep_torch SYSTEM PRIVATE "${lockstep_package}/src/torch/gloo_shim")
   target_link_libraries(lockstep_torch PUBLIC Lockstep::lockstep lockstep_libtorch
