@@ -9,12 +9,11 @@ python := .venv/bin/python
 setup:
 	@scripts/setup.sh
 
-build: setup
-	@scripts/build.sh dev
+build:
+	@scripts/prepare.sh dev
 
 quickstart:
-	@scripts/setup.sh run
-	@scripts/build.sh dev product
+	@scripts/prepare.sh run product
 	@$(python) examples/python/quickstart.py
 
 test: build
@@ -51,5 +50,5 @@ format: setup
 	$(python) scripts/lint.py --fix
 
 clean:
-	rm -rf build build-wheel .venv/bin/lockstep python/lockstep/bin python/lockstep/cmake python/lockstep/_core*.so python/lockstep/torch/_c10d_*.so .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build build-wheel .venv/bin/lockstep python/lockstep/bin python/lockstep/cmake python/lockstep/_core*.so python/lockstep/torch/_c10d_*.so python/lockstep/data/_arrow_*.so .mypy_cache .pytest_cache .ruff_cache
 	find python tests examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,5 @@
-"""A checkpoint of 100 MB of arrays: how long report() blocks against a copy, how fast it is written against dd."""
+"""A checkpoint of 100 MB of arrays: how long report() blocks, relative to a copy, and how fast it is written, relative
+to dd."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def save(config: dict[str, Any]) -> None:
         while not os.path.exists(committed):
             time.sleep(0.0005)
         durable.append(time.perf_counter() - begin)
-        session.get_checkpoint()  # the one before has been deleted
+        session.get_checkpoint()  # the previous one has been deleted
     session.report({"copies": copies, "blocked": blocked, "durable": durable})
 
 
@@ -63,7 +64,7 @@ def measure() -> list[Row]:
         rates += [dd_rate(place) for _ in range(5)]
     metrics = result.metrics
     copy = statistics.median(metrics["copies"])
-    # The write begins where report() returns: before that, the arrays are only copied.
+    # The write begins when report() returns: before that, the arrays are only copied.
     writes = [end - begin for begin, end in zip(metrics["blocked"][1:], metrics["durable"][1:], strict=True)]
     rate = ARRAYS * EACH / 1e6 / statistics.median(writes)
     ratio = statistics.median(metrics["blocked"][1:]) / copy

@@ -1,7 +1,8 @@
-"""All-reduce of the backend "lockstep" beside Gloo's, in turns, on this machine: python benchmarks/collective.py
+"""All-reduce of the backend "lockstep" compared with Gloo's, alternating, on this machine: python
+benchmarks/collective.py
 
-One process a rank and one thread each, the same calls of torch.distributed. Every side takes the median of all samples
-of all turns. The layer below torch, in C++, is measured too, and so is a copy of as many bytes.
+One process per rank with one thread each, the same calls of torch.distributed. Each side takes the median of all
+samples of all turns. The C++ layer below torch is measured too, and so is a copy of the same number of bytes.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from measure import Row
 PROGRAM = Path(__file__).resolve().parent.parent / "build/benchmarks/micro/collective_benchmark"
 KB, MB = 1 << 10, 1 << 20
 TURNS = 5
-# Bytes, samples a turn, times faster than Gloo wanted: of two ranks, of four.
+# Bytes, samples per turn, and the goal (times faster than Gloo) for two ranks and for four.
 SIZES = [(KB, 100, 5, 3), (64 * KB, 100, 10, 3), (MB, 50, 10, 3), (25 * MB, 8, 4, 3), (100 * MB, 4, 4, 3)]
 
 
 class Ranks:
-    """Processes with a group of torch.distributed that wait for orders on their standard input."""
+    """Processes with a torch.distributed group that read commands from standard input."""
 
     def __init__(self, backend: str, world: int, place: str) -> None:
         environment = dict(os.environ, OMP_NUM_THREADS="1")

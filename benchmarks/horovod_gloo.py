@@ -1,6 +1,7 @@
-"""Horovod: from the start to the end of ``hvd.init()`` on 4 ranks, beside horovodrun; and an elastic job's recovery.
+"""Horovod: from the start to the end of ``hvd.init()`` on 4 ranks, compared with horovodrun; and an elastic job's
+recovery.
 
-All of it runs in .venv-horovod. Both sides run the same function, which imports torch and Horovod.
+Everything runs in .venv-horovod. Both sides run the same function, which imports torch and Horovod.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run of 4 workers costs while its function does nothing: processor time and memory of agent and driver."""
+"""The cost of a run of 4 workers while its function does nothing: CPU time and memory of agent and driver."""
 
 from __future__ import annotations
 

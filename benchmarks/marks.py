@@ -1,6 +1,6 @@
-"""Marks: small files that ranks leave when they have got somewhere, and what can be measured with them.
+"""Marks: small files that ranks write when they reach a point, and measurements based on them.
 
-A mark's name is ``<attempt>_<rank>``; it holds the time, taken before the file was made, and the rank's process id.
+A mark's name is ``<attempt>_<rank>``; it holds the time before the file was written, and the rank's process id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def mark(place, name):
         file.write(f"{now!r} {os.getpid()}")
     os.rename(f"{place}/{name}.part", f"{place}/{name}")
 """
-"""For scripts of ranks, as text: they must not spend time on importing this."""
+"""As text, for the scripts of ranks: they must not spend time on importing this module."""
 
 
 class Mark(NamedTuple):
@@ -31,17 +31,17 @@ class Mark(NamedTuple):
 
 
 def marks(place: Path, attempt: int, workers: int) -> list[Mark]:
-    """By rank; waits for all, and raises RuntimeError when one is not there within two minutes."""
+    """The marks by rank. Waits for all, and raises RuntimeError after two minutes."""
     return [_read(place / f"{attempt}_{rank}") for rank in range(workers)]
 
 
 def last_mark(place: Path, attempt: int, workers: int) -> float:
-    """When the last rank had got there."""
+    """The time of the last rank's mark."""
     return max(mark.when for mark in marks(place, attempt, workers))
 
 
 def kill_one_a_time(place: Path, workers: int, times: int, pause: float = 0.3) -> list[float]:
-    """Kills one rank of each attempt, one after the other; seconds from each kill to the last mark of the next."""
+    """Kills one rank in each attempt; returns the seconds from each kill to the last mark of the next attempt."""
     samples: list[float] = []
     for attempt in range(times):
         pids = [mark.pid for mark in marks(place, attempt, workers)]
@@ -54,7 +54,7 @@ def kill_one_a_time(place: Path, workers: int, times: int, pause: float = 0.3) -
 
 @contextmanager
 def killing(place: Path, workers: int, times: int) -> Iterator[Future[list[float]]]:
-    """kill_one_a_time() beside what this process does meanwhile; its result is there afterwards."""
+    """Runs kill_one_a_time() in parallel with the body; its result is available afterwards."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         yield pool.submit(kill_one_a_time, place, workers, times)
 

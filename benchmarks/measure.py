@@ -1,4 +1,4 @@
-"""What the parts of the benchmark share: rows of the table, and short ways to time and to look at processes."""
+"""Shared by the parts of the benchmark: rows of the table, timing, and figures of processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lockstep import RunConfig
 
 @dataclasses.dataclass
 class Row:
-    """One figure. `wanted` is the most (or, with at_least, the least) that it may be."""
+    """One figure. `wanted` is the goal: at most (or, with at_least, at least) this value."""
 
     what: str
     value: float
@@ -50,7 +50,7 @@ def median_row(what: str, samples: Sequence[float], unit: str, wanted: float | N
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory on the disk that results lie on by default; /tmp may be memory."""
+    """A directory on the disk of the default storage path; /tmp may be in memory."""
     path = Path(tempfile.mkdtemp(prefix="lockstep-bench-", dir=Path.home()))
     try:
         yield path
@@ -63,7 +63,7 @@ def quiet(storage: Path, **more: Any) -> RunConfig:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process, without its children's."""
+    """User and system time of a process, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

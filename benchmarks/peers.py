@@ -1,6 +1,6 @@
-"""The same work on Ray Train where it is installed (its older engine; the newer one is slower at this).
+"""The same work on Ray Train, if it is installed (its older engine; the newer one is slower at this).
 
-It is looked for in .venv-ray, made by
+It is expected in .venv-ray, made by
 
 python3.11 -m venv .venv-ray && .venv-ray/bin/pip install torch==2.13.0 && .venv-ray/bin/pip install "ray[train,tune]"
 """
@@ -81,9 +81,9 @@ print("RESULT" + json.dumps({"cold": cold, "warm": warm, "ddp": ddp, "rate": 2 *
 
 
 def ray_figures(workers: int = 4, reports: int = 20) -> dict[str, Any] | None:
-    """Seconds to the first line (cold, warm) and to the first DDP step (warm), metrics-only reports a second.
+    """Seconds to the first line (cold, warm) and to the first DDP step (warm), and metrics-only reports per second.
 
-    Nothing where Ray is not installed; the DDP step is None without torch beside it.
+    Nothing if Ray is not installed; the DDP step is None without torch.
     """
     import time
 

@@ -1,4 +1,4 @@
-"""Metrics-only reports: what one call costs the function, how many get through, and that none is lost."""
+"""Metrics-only reports: the cost of one call, the throughput, and that none is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from measure import Row, memory_mb, quiet, scratch
 
 
 def steps(config: dict[str, Any]) -> None:
-    """A report after every small step (a matrix product): what the call itself costs the function."""
+    """A report after every small step (a matrix product): the cost of the call itself."""
     import numpy as np
 
     samples = []
@@ -58,7 +58,7 @@ def measure() -> list[Row]:
 
 
 class Growth:
-    """How much this process grows while it is entered, looked at twice a second."""
+    """How much this process grows inside the context, sampled twice per second."""
 
     def __enter__(self) -> None:
         self._before = memory_mb(os.getpid(), "Rss")

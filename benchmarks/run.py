@@ -1,8 +1,8 @@
-"""Measures Lockstep against its figures, and against peers where they are installed.
+"""Measures Lockstep against its goals, and against peers if they are installed.
 
     make bench                                   # all of it, some minutes
     .venv/bin/python benchmarks/run.py report    # some of it: start report checkpoint recovery idle collective torch
-                                                 # tensorflow horovod
+                                                 # data tensorflow horovod
 
 Prints a table and writes benchmarks/results/<date>.json. Times are medians; run it on a quiet machine.
 """
@@ -29,6 +29,8 @@ import tensorflow_keras
 import torch_ddp
 from measure import Row
 
+import data
+
 PARTS = {
     "start": start.measure,
     "report": report.measure,
@@ -37,6 +39,7 @@ PARTS = {
     "idle": idle.measure,
     "collective": collective.measure,
     "torch": torch_ddp.measure,
+    "data": data.measure,
     "tensorflow": tensorflow_keras.measure,
     "horovod": horovod_gloo.measure,
 }
@@ -59,7 +62,7 @@ def main() -> None:
 
 
 def peer_rows(rows: list[Row]) -> list[Row]:
-    """How many times longer (or slower) the same work is on a peer, in this same run."""
+    """How many times longer (or slower) the same work takes on a peer, in the same run."""
     ours = {
         "cold": next((row.value for row in rows if row.what.startswith("cold script")), None),
         "warm": next((row.value for row in rows if row.what.startswith("warm fit")), None),

@@ -1,4 +1,4 @@
-"""From fit() to the first line of the function on all ranks: warm, and cold from the interpreter's start."""
+"""From fit() to the first line of the function on all ranks: warm, and cold from the start of the interpreter."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """TensorFlow: from the start to the first step of Keras on 2 workers, and from a kill to the next one.
 
-Beside it, the same training code in processes that are started by hand with TF_CONFIG. All of it runs in .venv-tf.
+Compared with the same training code in processes started by hand with TF_CONFIG. Everything runs in .venv-tf.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def measure() -> list[Row]:
 
 
 def cold(times: int = 5) -> tuple[float, float]:
-    """Ours and by hand, in turn: the machine's moods hit both."""
+    """Ours and by hand, alternating, so that changes in the machine's load affect both."""
     samples: tuple[list[float], list[float]] = ([], [])
     for _ in range(times):
         for mine, start in zip(samples, (start_ours, start_by_hand), strict=True):

@@ -1,4 +1,5 @@
-"""PyTorch: from the start to the first DDP step, from a kill to the next one, and steps a second, beside torchrun.
+"""PyTorch: from the start to the first DDP step, from a kill to the next one, and steps per second, compared with
+torchrun.
 
 torchrun runs the same training code on the same machine in the same run of this program.
 """
@@ -158,7 +159,7 @@ def torchrun(workers: int, *options: str) -> list[str]:
 
 
 def run(command: list[object]) -> str:
-    """One thread a worker, as Lockstep chooses on this machine; returns what it printed."""
+    """Runs with one thread per worker, as Lockstep chooses on this machine; returns the output."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -167,7 +168,7 @@ def run(command: list[object]) -> str:
 
 
 def cold(times: int = 5) -> tuple[float, float]:
-    """Ours and theirs, in turn."""
+    """Ours and theirs, alternating."""
     samples: tuple[list[float], list[float]] = ([], [])
     for _ in range(times):
         for mine, (code, command) in zip(samples, ((OURS, [sys.executable]), (THEIRS, torchrun(WORKERS))), strict=True):
@@ -231,7 +232,7 @@ def killed(times: int = 10) -> list[float]:
 def torchrun_killed(times: int = 2) -> float:
     with scratch() as place:
         (place / "script.py").write_text(THEIRS)
-        # Without the first, restarts collide with the addresses of the dead ranks.
+        # Without the first option, restarts collide with the addresses of the dead ranks.
         environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
         options = ["--max-restarts", str(times), "--monitor-interval", "0.1"]
         command = [*torchrun(WORKERS, *options), str(place / "script.py"), str(place), str(times)]
@@ -242,7 +243,7 @@ def torchrun_killed(times: int = 2) -> float:
 
 
 def rates(times: int = 5) -> dict[str, float]:
-    """Of each side, in turn: the machine's moods hit all."""
+    """The rates of each side, alternating, so that changes in the machine's load affect all."""
     sides: dict[str, tuple[str, list[object], list[object]]] = {
         "torchrun": (STEPS_THEIRS, [*torchrun(2)], []),
         "gloo": (STEPS_OURS, [sys.executable], ["gloo"]),

@@ -1,11 +1,11 @@
 #include <lockstep/error.h>
 
 #include <cstdio>
-#include <numeric>
 
 #include "base/text.h"
 #include "commands.h"
 #include "run_summary.h"
+#include "store/checkpoint_list.h"
 #include "store/find_run.h"
 #include "store/run_directory.h"
 #include "store/verify.h"
@@ -16,49 +16,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
-double size_of(const store::Manifest& manifest) {
-  return std::accumulate(manifest.files.begin(), manifest.files.end(), 0.0,
-                         [](double sum, const store::FileEntry& file) { return sum + static_cast<double>(file.size); });
-}
-
 std::string iteration_of(const Value& metrics) {
   const auto found = metrics.find("training_iteration");
   return found != metrics.end() && found->is_number_integer() ? std::to_string(found->get<std::int64_t>()) : "-";
 }
 
-std::vector<Table::Cell> row_of(const store::RunDirectory& run, int seq) {
-  const std::string name = store::RunDirectory::checkpoint_name(seq);
-  try {
-    const store::Manifest manifest = run.checkpoint(seq).manifest;
-    return {{name},
-            {time_text(manifest.created)},
-            {std::to_string(manifest.attempt)},
-            {iteration_of(manifest.metrics)},
-            {std::to_string(manifest.files.size())},
-            {human_size(size_of(manifest))},
-            {metrics_text(manifest.metrics)}};
-  } catch (const StorageError&) {
-    return {{name}, {"broken: see `lockstep checkpoint verify`", Colour::red}};
-  }
+std::vector<Table::Cell> row_of(const store::ListedCheckpoint& checkpoint) {
+  const std::string name = store::RunDirectory::checkpoint_name(checkpoint.seq);
+  if (!checkpoint.manifest) return {{name}, {"broken: see `lockstep checkpoint verify`", Colour::red}};
+  const store::Manifest& manifest = *checkpoint.manifest;
+  return {{name},
+          {time_text(manifest.created)},
+          {std::to_string(manifest.attempt)},
+          {iteration_of(manifest.metrics)},
+          {std::to_string(manifest.files.size())},
+          {human_size(static_cast<double>(manifest.size()))},
+          {metrics_text(manifest.metrics)}};
 }
 
-/// Prints what verify_checkpoint found; whether the checkpoint is whole.
-bool report(const fs::path& checkpoint, const Terminal& terminal) {
+/// Prints what verify_checkpoint found. Returns whether the checkpoint is intact.
+bool report(const fs::path& checkpoint, const OutputStyle& style) {
   const auto problems = store::verify_checkpoint(checkpoint);
   const std::string name = printable(checkpoint.native());
   if (problems.empty()) {
     const auto manifest = store::read_manifest(sys::files(), checkpoint);
-    std::printf("%s: %s, %zu files, %s\n", name.c_str(), terminal.paint(Colour::green, "ok").c_str(),
-                manifest.files.size(), human_size(size_of(manifest)).c_str());
+    std::printf("%s: %s, %zu files, %s\n", name.c_str(), style.paint(Colour::green, "ok").c_str(),
+                manifest.files.size(), human_size(static_cast<double>(manifest.size())).c_str());
     return true;
   }
   for (const auto& problem : problems)
-    std::printf("%s: %s %s\n", name.c_str(), terminal.paint(Colour::red, printable(problem.file)).c_str(),
+    std::printf("%s: %s %s\n", name.c_str(), style.paint(Colour::red, printable(problem.file)).c_str(),
                 printable(problem.what).c_str());
   return false;
 }
 
-/// A directory that is no run is taken for a checkpoint.
+/// A directory that is not a run is taken as a checkpoint.
 fs::path find_run_or_checkpoint(const std::string& name) {
   if (auto run = store::find_run(name)) return *run;
   std::error_code ignored;
@@ -72,22 +64,21 @@ fs::path find_run_or_checkpoint(const std::string& name) {
 
 int list_checkpoints(const std::string& name) {
   const fs::path path = find_run(name);
-  const store::RunDirectory run(path);
-  const auto seqs = run.checkpoints();
-  if (seqs.empty()) {
+  const auto checkpoints = store::list_checkpoints(store::RunDirectory(path));
+  if (checkpoints.empty()) {
     std::printf("no checkpoints in %s\n", printable(path.native()).c_str());
     return 0;
   }
   Table table({"NAME", "CREATED", ">ATTEMPT", ">ITERATION", ">FILES", ">SIZE", "METRICS"});
-  for (const int seq : seqs) table.add(row_of(run, seq));
-  std::fputs(table.to_text(Terminal::of_stdout()).c_str(), stdout);
+  for (const auto& each : checkpoints) table.add(row_of(each));
+  std::fputs(table.to_text(OutputStyle::of_stdout()).c_str(), stdout);
   return 0;
 }
 
 int verify_checkpoints(const std::string& name) {
   const fs::path path = find_run_or_checkpoint(name);
-  const Terminal terminal = Terminal::of_stdout();
-  if (!is_run(path)) return report(path, terminal) ? 0 : 1;
+  const OutputStyle style = OutputStyle::of_stdout();
+  if (!is_run(path)) return report(path, style) ? 0 : 1;
 
   const store::RunDirectory run(path);
   const auto seqs = run.checkpoints();
@@ -95,9 +86,9 @@ int verify_checkpoints(const std::string& name) {
   bool whole = true;
   for (const int seq : seqs) {
     std::error_code ignored;
-    // A run that goes on may have removed it since.
+    // A running run may have removed it since.
     if (!fs::exists(run.checkpoint_path(seq), ignored)) continue;
-    whole = report(run.checkpoint_path(seq), terminal) && whole;
+    whole = report(run.checkpoint_path(seq), style) && whole;
   }
   return whole ? 0 : 1;
 }

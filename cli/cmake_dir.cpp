@@ -11,8 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The CMake packages in the environment that this executable is installed in, by where installers put them. One is
-/// the rule; several where one environment serves several versions of Python.
+/// The CMake packages in this executable's environment, where installers put them. Usually one; several if the
+/// environment serves several versions of Python.
 std::vector<fs::path> packages_beside_us() {
   std::error_code ignored;
   const fs::path environment = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
@@ -39,7 +39,7 @@ for place in package.submodule_search_locations or () if package else ():
         sys.exit()
 if package:
     found = f"the package lockstep of {sys.executable} ({package.origin}) has no CMake package; "
-    sys.exit(f"lockstep: [cmake-dir] {found}build it (`make build` in a clone), or install it anew")
+    sys.exit(f"lockstep: [cmake-dir] {found}build it (`make build` in a clone), or reinstall it")
 sys.exit(f"lockstep: [cmake-dir] {sys.executable} has no package lockstep; install it there, or run its `lockstep`")
 )";
 

@@ -45,7 +45,7 @@ _lockstep() {
             *) _lockstep_words "$current" "--help" ;;
         esac
     elif [[ "${COMP_WORDS[COMP_CWORD - 1]}" == --state ]]; then
-        _lockstep_words "$current" "running finished failed interrupted died unreadable"
+        _lockstep_words "$current" "running finished failed interrupted stopped died unreadable"
     elif [[ "$command" == completion ]]; then
         _lockstep_words "$current" "bash zsh fish"
     elif [[ "$command" == checkpoint ]] && ((COMP_CWORD == 2)); then
@@ -104,7 +104,7 @@ _lockstep() {
         runs)
             shift words
             ((CURRENT--))
-            _arguments '*--state[Only runs in these states]:state:(running finished failed interrupted died unreadable)' \
+            _arguments '*--state[Only runs in these states]:state:(running finished failed interrupted stopped died unreadable)' \
                 '--limit[Only the N newest]:number:' '--json[Print a JSON array]' '1:run:_lockstep_runs'
             ;;
         stop)
@@ -117,7 +117,7 @@ _lockstep() {
             ((CURRENT--))
             _arguments '--older-than[That ended longer ago]:time:' '--keep[All but the N newest]:number:' \
                 '--max-size[The oldest, until the others have this size]:size:' \
-                '*--state[Only runs in these states]:state:(finished failed interrupted died unreadable)' \
+                '*--state[Only runs in these states]:state:(finished failed interrupted stopped died unreadable)' \
                 '(-y --yes)'{-y,--yes}'[Do not ask]' '--dry-run[Only show]' '1:run:_lockstep_runs'
             ;;
         logs)
@@ -177,7 +177,7 @@ complete -c lockstep -n '__fish_seen_subcommand_from run' -F
 complete -c lockstep -n '__fish_seen_subcommand_from run' -l as-ray -d 'Let import ray be Lockstep'
 complete -c lockstep -n '__fish_seen_subcommand_from run' -s m -x -d 'A module, as python -m'
 complete -c lockstep -n '__fish_seen_subcommand_from runs stop prune' -a '(__lockstep_runs)'
-complete -c lockstep -n '__fish_seen_subcommand_from runs prune' -l state -x -a 'running finished failed interrupted died unreadable'
+complete -c lockstep -n '__fish_seen_subcommand_from runs prune' -l state -x -a 'running finished failed interrupted stopped died unreadable'
 complete -c lockstep -n '__fish_seen_subcommand_from runs' -l limit -x -d 'Only the N newest'
 complete -c lockstep -n '__fish_seen_subcommand_from runs' -l json -d 'Print a JSON array'
 complete -c lockstep -n '__fish_seen_subcommand_from stop' -l timeout -x -d 'How long to wait'

@@ -43,17 +43,17 @@ void print_bytes(std::string_view text) {
     throw StorageError("[logs] standard output cannot be written");
 }
 
-/// Readable when the driver has ended; empty when it cannot be watched from here.
+/// Readable when the driver has ended; empty if it cannot be watched from here.
 sys::Descriptor watch_driver(const RunSummary& run) {
   if (run.state != "running") return {};
-  if (run.driver_is_here) return sys::open_pidfd(run.driver_pid);
+  if (run.view.driver == store::DriverState::alive) return sys::open_pidfd(run.record().driver.pid);
   std::fprintf(stderr,
-               "lockstep: the run's driver is on %s; only what reaches this machine's view of the files is followed\n",
-               printable(run.driver_host).c_str());
+               "lockstep: the run's driver is on %s; output is shown as far as its files are visible on this machine\n",
+               printable(run.record().driver.hostname).c_str());
   return {};
 }
 
-/// Takes all events; whether one concerns `watch`, or some were lost.
+/// Reads all events. Returns whether one is of `watch`, or some were lost.
 bool take_events(int inotify, int watch) {
   bool found = false;
   alignas(inotify_event) std::array<char, 4096> buffer;
@@ -86,7 +86,7 @@ void LogFollower::open_new_files() {
     if ((rank_ && *rank_ != rank) || logs_.contains(rank)) continue;
     Log& log = logs_[rank];
     log.file = std::move(sys::files().open(log_path(rank), sys::OpenMode::read).fd);
-    if (!rank_) log.prefix = terminal_.paint(Colour::dim, "[rank " + std::to_string(rank) + "]") + " ";
+    if (!rank_) log.prefix = style_.paint(Colour::dim, "[rank " + std::to_string(rank) + "]") + " ";
   }
 }
 
@@ -113,7 +113,7 @@ void LogFollower::print(Log& log, std::string_view text) {
   if (log.prefix.empty()) return print_bytes(text);
   for (std::size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
     log.unfinished += text.substr(0, end + 1);
-    // A progress bar goes back to the line's beginning, where the prefix stands.
+    // A progress bar returns to the beginning of the line and overwrites the prefix, so repeat it.
     std::string line = log.prefix;
     for (std::size_t i = 0; i < log.unfinished.size(); ++i) {
       line += log.unfinished[i];
@@ -131,12 +131,13 @@ void LogFollower::end_line(Log& log) {
 }
 
 int LogFollower::watch(int inotify) const {
-  // Watching a directory again only sets its mask again.
+  // Watching a directory a second time only sets its mask again.
   const fs::path logs = run_ / "logs";
   if (::inotify_add_watch(inotify, logs.c_str(), IN_MODIFY | IN_CREATE | IN_MOVED_TO | IN_ONLYDIR) < 0 &&
       errno != ENOENT)
     sys::throw_file_error("watch", logs, errno);
-  // run.json is replaced by rename. That the directory itself goes is not told while we hold a file in it open.
+  // run.json is replaced by a rename. There is no event for the removal of the directory itself while we hold a file in
+  // it open.
   const int watch =
       ::inotify_add_watch(inotify, run_.c_str(), IN_CREATE | IN_DELETE | IN_MOVE | IN_MOVE_SELF | IN_ONLYDIR);
   if (watch < 0 && errno != ENOENT) sys::throw_file_error("watch", run_, errno);
@@ -151,8 +152,8 @@ void LogFollower::follow() {
   int run_watch = -1;
   bool ended = false, driver_gone = false;
   for (bool run_changed = true; !ended;) {
-    // Watch first, then look at the state, then print: whatever happens meanwhile is seen by a later one, and the lines
-    // of a run that has ended are all there.
+    // Watch first, then read the state, then print. A change in between is noticed by a later step, and all lines of a
+    // run that has ended are printed.
     if (run_changed) {
       run_watch = watch(inotify.get());
       state = read_run(run_).state;

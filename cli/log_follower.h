@@ -7,22 +7,22 @@
 #include <string_view>
 #include <vector>
 
+#include "output_style.h"
 #include "sys/descriptor.h"
-#include "terminal.h"
 
 namespace lockstep::cli {
 
-/// Prints the log files of a run's ranks, logs/rank_N.log, as they grow. With all ranks every line begins with "[rank
-/// N] "; one rank alone is printed byte by byte. Throws StorageError.
+/// Prints the log files of a run's ranks, logs/rank_N.log, as they grow. With all ranks, every line begins with "[rank
+/// N] "; a single rank is printed unchanged. Throws StorageError.
 class LogFollower {
  public:
-  LogFollower(std::filesystem::path run, std::optional<int> rank, const Terminal& terminal)
-      : run_(std::move(run)), rank_(rank), terminal_(terminal) {}
+  LogFollower(std::filesystem::path run, std::optional<int> rank, const OutputStyle& style)
+      : run_(std::move(run)), rank_(rank), style_(style) {}
 
-  /// What the files hold, file by file.
+  /// Prints the files one after the other.
   void print_all();
-  /// The same, and what they get until the run has ended or its driver is gone. Sleeps in between: the kernel tells
-  /// what changes.
+  /// The same, and then prints what is appended until the run has ended or its driver is gone. Waits for file changes;
+  /// does not poll.
   void follow();
 
   bool has_files() const { return !logs_.empty(); }
@@ -32,7 +32,7 @@ class LogFollower {
  private:
   struct Log {
     sys::Descriptor file;
-    std::string unfinished;  ///< a line's beginning, not printed yet
+    std::string unfinished;  ///< the start of a line, not printed yet
     std::string prefix;
   };
 
@@ -45,7 +45,7 @@ class LogFollower {
 
   std::filesystem::path run_;
   std::optional<int> rank_;
-  Terminal terminal_;
+  OutputStyle style_;
   std::map<int, Log> logs_;
 };
 

@@ -3,8 +3,8 @@
 #include "base/text.h"
 #include "commands.h"
 #include "log_follower.h"
+#include "output_style.h"
 #include "run_summary.h"
-#include "terminal.h"
 
 namespace lockstep::cli {
 namespace {
@@ -23,12 +23,12 @@ void check_that_there_are_logs(const LogFollower& logs, const LogsOptions& optio
 
 int logs(const LogsOptions& options) {
   const auto path = find_run(options.run);
-  LogFollower logs(path, options.rank, Terminal::of_stdout());
+  LogFollower logs(path, options.rank, OutputStyle::of_stdout());
   if (options.follow)
     logs.follow();
   else
     logs.print_all();
-  // Said last: a run that has just begun has none, and -f has then waited for them in vain.
+  // Reported last: a run that has just started has no logs, and -f has then waited for them.
   check_that_there_are_logs(logs, options);
   return 0;
 }

@@ -8,9 +8,9 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "commands.h"
+#include "output_style.h"
 #include "quantities.h"
 #include "run_summary.h"
-#include "terminal.h"
 
 namespace lockstep::cli {
 namespace {
@@ -32,7 +32,7 @@ struct RunFormatter : CLI::Formatter {
   }
 };
 
-/// What is wrong with the arguments, and where help is.
+/// Prints what is wrong with the arguments, and how to get help.
 std::string failure_message(const CLI::App* app, const CLI::Error& error) {
   std::string command = app->get_name();
   const CLI::App* innermost = app;
@@ -52,7 +52,7 @@ void add_states(CLI::App& command, std::vector<std::string>& states, const char*
   command.add_option("--state", states, what)
       ->type_name("STATE,...")
       ->delimiter(',')
-      ->allow_extra_args(false)  // the word that follows is the path
+      ->allow_extra_args(false)  // the next word is the path
       ->check(CLI::IsMember(known));
 }
 
@@ -66,7 +66,7 @@ void add_duration(CLI::App& command, const std::string& name, const std::string&
       ->type_name("TIME");
 }
 
-/// The parser, and what its options fill in; `command` is what the chosen subcommand does.
+/// The parser and the values of its options; `command` runs the chosen subcommand.
 class CommandLine {
  public:
   CommandLine();
@@ -107,14 +107,14 @@ CommandLine::CommandLine() {
   app_.footer(
       "Examples:\n"
       "  lockstep run train.py --epochs 10    run a script\n"
-      "  lockstep runs                        all runs and how they stand\n"
+      "  lockstep runs                        all runs and their states\n"
       "  lockstep stop digits-1               end a run, keep its last checkpoint\n"
       "  lockstep prune --older-than 30d      delete old runs; asks first\n"
-      "  lockstep logs digits-1 --rank 2 -f   what rank 2 prints, as it prints it\n"
-      "  lockstep checkpoint verify digits-1  are all its checkpoints whole?\n"
+      "  lockstep logs digits-1 --rank 2 -f   follow the output of rank 2\n"
+      "  lockstep checkpoint verify digits-1  check all its checkpoints\n"
       "  lockstep new cpp my_training         a C++ project to start from\n"
       "\n"
-      "Runs lie in ~/lockstep_results, or where LOCKSTEP_STORAGE_PATH says.");
+      "Runs are stored in LOCKSTEP_STORAGE_PATH (default: ~/lockstep_results).");
   add_run();
   add_runs();
   add_stop();
@@ -135,13 +135,13 @@ CLI::App* CommandLine::add(CLI::App& parent, const char* name, const char* what,
 void CommandLine::add_run() {
   CLI::App* run = add(app_, "run", "Run a Python script or module",
                       "  lockstep run train.py\n"
-                      "  lockstep run train.py --epochs 10    everything after the script is the script's\n"
+                      "  lockstep run train.py --epochs 10    everything after the script is passed to it\n"
                       "  lockstep run -m models.train         a module, as `python -m` does\n"
                       "  lockstep run --as-ray train.py       a script written for Ray; --as-ray=2.0 for that release");
-  // The script's own options must reach it unread, so the script is no option of ours.
+  // The script's own options must reach it unparsed, so the script is not an option of ours.
   run->prefix_command();
   run->formatter(std::make_shared<RunFormatter>());
-  // A flag with a value, so that the script that follows it is not taken for the release.
+  // A flag with a value, so that the script after it is not taken as the release.
   run->add_flag("--as-ray{2.6}", as_ray_, "Let `import ray` be Lockstep: release 1.7, 2.0 or 2.6 (default)")
       ->check(CLI::IsMember({"1.7", "2.0", "2.6"}));
   run->callback([this, run] { command_ = [this, run] { return cli::run(run->remaining(), as_ray_); }; });
@@ -149,7 +149,7 @@ void CommandLine::add_run() {
 
 void CommandLine::add_runs() {
   CLI::App* runs = add(app_, "runs", "List runs: their state, failures, checkpoints and last metrics",
-                       "  lockstep runs                  those in the default place\n"
+                       "  lockstep runs                  those in the default storage path\n"
                        "  lockstep runs /scratch/runs    those in a directory\n"
                        "  lockstep runs digits-1         one run\n"
                        "  lockstep runs --limit 10 --state failed,died\n"
@@ -167,7 +167,7 @@ void CommandLine::add_stop() {
   CLI::App* stop = add(app_, "stop", "End a running run as Ctrl-C does, and wait for its end",
                        "  lockstep stop digits-1\n"
                        "  lockstep stop digits-1 --timeout 10m    its last checkpoint takes long to write\n"
-                       "  lockstep stop digits-1 --kill           it does not listen");
+                       "  lockstep stop digits-1 --kill           it does not respond");
   stop->add_option("RUN", stop_.run, "A run's directory, or its name")->required()->type_name("");
   add_duration(*stop, "--timeout", "s", stop_.timeout, "How long to wait (default: 60s)");
   stop->add_flag("--kill", stop_.kill, "Kill the driver at once; its workers end with it");
@@ -175,15 +175,16 @@ void CommandLine::add_stop() {
 }
 
 void CommandLine::add_prune() {
-  CLI::App* prune = add(app_, "prune", "Delete runs by age, number or size; shows them and asks first",
-                        "  lockstep prune --older-than 7d                   that ended more than a week ago\n"
-                        "  lockstep prune --keep 20                         all but the 20 newest\n"
-                        "  lockstep prune --max-size 10GB                   the oldest, until the rest has 10 GB\n"
-                        "  lockstep prune --state failed,died --keep 3      all of these but the 3 newest\n"
-                        "  lockstep prune /scratch/runs --keep 5 --dry-run  only show what would go\n"
-                        "  lockstep prune digits-1                          one run\n"
-                        "\n"
-                        "With several criteria a run goes only when each of them lets it go. Running runs stay.");
+  CLI::App* prune =
+      add(app_, "prune", "Delete runs by age, number or size; shows them and asks first",
+          "  lockstep prune --older-than 7d                   runs that ended more than a week ago\n"
+          "  lockstep prune --keep 20                         all but the 20 newest\n"
+          "  lockstep prune --max-size 10GB                   the oldest, until the rest take at most 10 GB\n"
+          "  lockstep prune --state failed,died --keep 3      all of these but the 3 newest\n"
+          "  lockstep prune /scratch/runs --keep 5 --dry-run  only show what would be deleted\n"
+          "  lockstep prune digits-1                          one run\n"
+          "\n"
+          "With several criteria, a run is deleted only if all of them select it. Running runs are never deleted.");
   prune
       ->add_option("PATH", prune_.path,
                    "A run's directory or name, or a directory of runs (default: ~/lockstep_results)")
@@ -205,14 +206,14 @@ void CommandLine::add_logs() {
   CLI::App* logs = add(app_, "logs", "Print what the workers of a run printed",
                        "  lockstep logs digits-1              all ranks, one after the other\n"
                        "  lockstep logs ./results/digits-1    a run by its directory\n"
-                       "  lockstep logs digits-1 --rank 0     one rank, as it is\n"
-                       "  lockstep logs digits-1 -f           go on until the run ends");
+                       "  lockstep logs digits-1 --rank 0     one rank, unchanged\n"
+                       "  lockstep logs digits-1 -f           continue until the run ends");
   logs->add_option("RUN", logs_.run, "A run's directory, or its name")->required()->type_name("");
   logs->add_option("--rank", logs_.rank, "Only this rank")->type_name("N")->check([](const std::string& text) {
     const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-    return is_number ? "" : "\"" + text + "\" is no rank; ranks are 0, 1, 2, ...";
+    return is_number ? "" : "\"" + text + "\" is not a rank; ranks are 0, 1, 2, ...";
   });
-  logs->add_flag("-f,--follow", logs_.follow, "Go on printing until the run ends");
+  logs->add_flag("-f,--follow", logs_.follow, "Continue printing until the run ends");
   logs->callback([this] { command_ = [this] { return cli::logs(logs_); }; });
 }
 
@@ -224,7 +225,7 @@ void CommandLine::add_checkpoint() {
   CLI::App* list = add(*checkpoint, "list", "List a run's checkpoints", "  lockstep checkpoint list digits-1");
   list->add_option("RUN", run_, "A run's directory, or its name")->required()->type_name("");
   list->callback([this] { command_ = [this] { return list_checkpoints(run_); }; });
-  CLI::App* verify = add(*checkpoint, "verify", "Check every file's size and hash; exit code 1 when one is wrong",
+  CLI::App* verify = add(*checkpoint, "verify", "Check every file's size and hash; exit code 1 if one is wrong",
                          "  lockstep checkpoint verify digits-1\n"
                          "  lockstep checkpoint verify ./digits-1/checkpoint_000003");
   verify->add_option("PATH", run_, "A run or a checkpoint: a directory, or a name")->required()->type_name("");

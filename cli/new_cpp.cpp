@@ -26,7 +26,7 @@ struct Template {
 constexpr std::array kTemplates{Template{"CMakeLists.txt", kNewCppCMakeLists}, Template{"main.cpp", kNewCppMain},
                                 Template{"README.md", kNewCppReadme}, Template{".gitignore", "/build/\n"}};
 
-/// Targets that CMake's generators or our CMake package make, and what the build directory holds.
+/// Targets of CMake's generators and of our CMake package, and names in the build directory.
 constexpr std::array kTaken{"all",
                             "clean",
                             "depend",
@@ -48,7 +48,7 @@ constexpr std::array kTaken{"all",
                             "lockstep_libtorch",
                             "lockstep_torch"};
 
-/// The project's name must do as a CMake target, and so as a file's.
+/// The project's name must be a valid CMake target and file name.
 void check_name(const std::string& name) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const auto fits = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
@@ -57,21 +57,21 @@ void check_name(const std::string& name) {
                       "; begin with a letter, and use letters, digits, `_` and `-` only");
   if (std::find(kTaken.begin(), kTaken.end(), name) != kTaken.end())
     throw ConfigError("[new] a project cannot be named " + in_quotes(name) +
-                      ": CMake has a use of its own for the name; choose another");
+                      ": CMake reserves the name; choose another");
 }
 
 /// Throws unless there is nothing of that name, or an empty directory.
 void check_free(const fs::path& directory) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(directory, error);
-  if (!fs::exists(status)) return;  // nor when it cannot be known: making it will tell why
+  if (!fs::exists(status)) return;  // also if it cannot be checked: creating it will report why
   if (!fs::is_directory(directory, error))
-    throw ConfigError("[new] " + in_quotes(directory.string()) + " exists and is no directory; choose another name");
+    throw ConfigError("[new] " + in_quotes(directory.string()) + " exists and is not a directory; choose another name");
   if (!fs::is_empty(directory, error) || error)
-    throw ConfigError("[new] " + in_quotes(directory.string()) + " holds files already; choose another name");
+    throw ConfigError("[new] " + in_quotes(directory.string()) + " already holds files; choose another name");
 }
 
-/// What was made so far; taken back unless keep() is called.
+/// What was created so far; removed again unless keep() is called.
 class Made {
  public:
   ~Made() {
@@ -80,7 +80,7 @@ class Made {
   }
   void keep() { paths_.clear(); }
 
-  /// `path` and the directories above it that are missing.
+  /// `path` and its missing parent directories.
   void directories(const fs::path& path) {
     std::vector<fs::path> missing;
     std::error_code ignored;
@@ -117,7 +117,7 @@ std::string filled(std::string text, const std::string& name) {
   return text;
 }
 
-/// As a shell takes it for one word.
+/// Quoted so that a shell takes it as one word.
 std::string shell_word(const std::string& text) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || std::strchr("_-./+,:@%", c) != nullptr; };
   if (std::all_of(text.begin(), text.end(), plain)) return text;

@@ -25,9 +25,9 @@ namespace fs = std::filesystem;
 
 struct Candidate {
   RunSummary run;
-  double age = 0;  ///< seconds since its last sign of life
+  double age = 0;  ///< seconds since its last update
   double size = 0;
-  bool may_go = false;  ///< it is ours and does not run
+  bool may_go = false;  ///< it belongs to this user and does not run
 };
 
 double size_of(const fs::path& run) {
@@ -36,7 +36,7 @@ double size_of(const fs::path& run) {
     for (const auto& file : store::list_tree(sys::files(), run, store::Links::keep))
       size += static_cast<double>(file.size);
   } catch (const StorageError&) {
-    // It is being written, or not readable: what could be counted counts.
+    // It is being written or cannot be read: use the size that was counted so far.
   }
   return size;
 }
@@ -46,7 +46,8 @@ Candidate look_at(const fs::path& path, double now) {
   struct stat status {};
   const bool is_directory = ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
   found.may_go = is_directory && status.st_uid == ::geteuid() && found.run.state != "running";
-  double last = std::max({found.run.started, found.run.updated, found.run.finished});
+  const store::RunRecord& record = found.run.record();
+  double last = std::max({record.created, record.updated, record.finished});
   if (last == 0 && ::stat((path / "run.json").c_str(), &status) == 0) last = static_cast<double>(status.st_mtime);
   found.age = std::max(0.0, now - last);
   found.size = size_of(path);
@@ -56,11 +57,12 @@ Candidate look_at(const fs::path& path, double now) {
 void check_that_it_may_go(const Candidate& named) {
   const std::string name = in_quotes(named.run.path.native());
   if (named.run.state == "running") throw ConfigError("[prune] " + name + " is running; `lockstep stop` ends it");
-  if (!named.may_go) throw ConfigError("[prune] " + name + " is a link or belongs to another user, so it stays");
+  if (!named.may_go)
+    throw ConfigError("[prune] " + name + " is a link or belongs to another user, so it is not deleted");
 }
 
-/// Those that every criterion lets go, the oldest first. Nobody knows what a broken run.json was: without a word about
-/// states such runs go only when they are named.
+/// The runs that all criteria select, oldest first. Runs with a broken run.json are selected only if they are named, or
+/// by their state.
 std::vector<Candidate> choose(std::vector<Candidate> runs, const PruneOptions& options, bool named) {
   std::erase_if(runs, [&](const Candidate& each) {
     const auto& states = options.states;
@@ -68,7 +70,7 @@ std::vector<Candidate> choose(std::vector<Candidate> runs, const PruneOptions& o
     return std::find(states.begin(), states.end(), each.run.state) == states.end();
   });
   std::sort(runs.begin(), runs.end(), [](const Candidate& a, const Candidate& b) {
-    return a.age != b.age ? a.age > b.age : a.run.started < b.run.started;
+    return a.age != b.age ? a.age > b.age : a.run.record().created < b.run.record().created;
   });
   double left = 0;
   for (const Candidate& each : runs) left += each.size;
@@ -94,10 +96,10 @@ void show(const std::vector<Candidate>& runs) {
   Table table({"NAME", "STATE", ">AGE", ">SIZE"});
   for (const Candidate& each : runs)
     table.add({{name_of(each.run.path)}, {each.run.state}, {age_text(each.age)}, {human_size(each.size)}});
-  std::fputs(table.to_text(Terminal::of_stdout()).c_str(), stdout);
+  std::fputs(table.to_text(OutputStyle::of_stdout()).c_str(), stdout);
 }
 
-/// What the user answers; nothing when nobody is there to answer.
+/// The user's answer; nothing at the end of the input.
 std::optional<bool> ask(const std::string& question) {
   std::printf("%s [y/N] ", question.c_str());
   std::fflush(stdout);
@@ -124,14 +126,14 @@ int remove_all(const std::vector<Candidate>& runs) {
           removed.push_back(each);
           break;
         case store::Removal::in_use:
-          complain(name + " is in use by now and stays");
+          complain(name + " is in use now and was not deleted");
           break;
         case store::Removal::no_run:
-          complain(name + " is no run of yours any more and stays");
+          complain(name + " is no longer a run of yours and was not deleted");
           break;
       }
     } catch (const StorageError& error) {
-      complain(std::string(error.what()) + "; " + name + " is not whole any more");
+      complain(std::string(error.what()) + "; " + name + " was deleted only in part");
     }
   }
   std::set<fs::path> storage_paths;
@@ -153,7 +155,7 @@ int prune(const PruneOptions& options) {
   const auto named = store::find_run(options.path);
   const bool has_criterion = options.older_than || options.keep || options.max_size || !options.states.empty();
   if (!named && !has_criterion)
-    throw UsageError("[prune] say what may go: --older-than, --keep, --max-size, --state, or a run's name");
+    throw UsageError("[prune] say what to delete: --older-than, --keep, --max-size, --state, or a run's name");
   const fs::path place = named ? *named : storage_of(options.path);
   const double now = unix_seconds(wall_now());
   std::vector<Candidate> runs;

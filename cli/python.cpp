@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The interpreter of the environment that this executable is installed in; empty where it stands alone.
+/// The interpreter of this executable's environment; empty if there is none.
 fs::path python_beside_us() {
   std::error_code ignored;
   const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();

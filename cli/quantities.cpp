@@ -35,7 +35,7 @@ double parse_duration(const std::string& text, const std::string& option, const 
   const auto quantity = parse(text);
   const auto found = quantity ? kUnits.find(quantity->unit.empty() ? unit : quantity->unit) : kUnits.end();
   if (found == kUnits.end())
-    throw UsageError("[" + option + "] " + in_quotes(text) + " is no duration; write 90s, 30m, 12h, 7d or 2w");
+    throw UsageError("[" + option + "] " + in_quotes(text) + " is not a duration; write 90s, 30m, 12h, 7d or 2w");
   return quantity->number * found->second;
 }
 
@@ -51,7 +51,7 @@ double parse_size(const std::string& text, const std::string& option) {
   }
   const std::size_t power = unit.empty() ? 0 : kPrefixes.find(unit) + 1;
   if (unit.size() > 1 || (!unit.empty() && power == 0))
-    throw UsageError("[" + option + "] " + in_quotes(text) + " is no size; write 500MB, 10GB, 1.5TB or 10GiB");
+    throw UsageError("[" + option + "] " + in_quotes(text) + " is not a size; write 500MB, 10GB, 1.5TB or 10GiB");
   return quantity->number * std::pow(base, static_cast<double>(power));
 }
 

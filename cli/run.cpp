@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Starts the interpreter anew, so that the script runs as it does without us: only the place is added where Python
-/// looks for what it runs first. There the alias waits for `import ray`.
+/// Starts the interpreter again, so that the script runs as it would without us. Only the directory of the alias's
+/// `sitecustomize`, which waits for `import ray`, is added.
 constexpr const char* kStartAsRay = R"(import importlib.util, os, sys
 if sys.path[:1] == [""]:
     del sys.path[0]
@@ -27,7 +27,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([startup, *others])
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 )";
 
-/// The release that the option names, else the environment; empty: no alias.
+/// The release given by the option, or else by the environment; empty: no alias.
 std::string chosen_release(const std::string& option) {
   if (!option.empty()) return option;
   const char* variable = std::getenv("LOCKSTEP_AS_RAY");

@@ -1,81 +1,17 @@
 #include "run_summary.h"
 
 #include <lockstep/error.h>
-#include <unistd.h>
-
-#include <cmath>
 
 #include "base/clock.h"
 #include "base/ids.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "metrics/metric_texts.h"
 #include "store/find_run.h"
 #include "store/run_directory.h"
-#include "sys/node.h"
-#include "sys/process.h"
 
 namespace lockstep::cli {
-namespace {
 
 namespace fs = std::filesystem;
-
-/// A number that a person may have edited: anything else counts as 0.
-double number_at(const Value& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) return 0;
-  const double number = found->get<double>();
-  return std::isfinite(number) ? number : 0;
-}
-
-long whole_at(const Value& object, const char* key) {
-  const double number = number_at(object, key);
-  return std::abs(number) < 1e15 ? static_cast<long>(number) : 0;
-}
-
-std::string text_at(const Value& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-Value object_at(const Value& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_object() ? *found : Value::object();
-}
-
-void fill_in(RunSummary& run, const Value& record) {
-  run.state = text_at(record, "state");
-  run.attempts = static_cast<int>(whole_at(record, "attempt")) + 1;
-  const auto failures = record.find("failures");
-  run.failures = failures != record.end() && failures->is_array() ? static_cast<int>(failures->size()) : 0;
-  run.iterations = whole_at(record, "training_iteration");
-  run.started = number_at(record, "created");
-  run.updated = number_at(record, "updated");
-  run.finished = number_at(record, "finished");
-  run.trainer = text_at(record, "trainer");
-  run.num_workers = static_cast<int>(whole_at(record, "num_workers"));
-  run.error = text_at(record, "error");
-  run.metrics = object_at(record, "metrics");
-
-  const Value driver = object_at(record, "driver");
-  run.driver_pid = static_cast<int>(whole_at(driver, "pid"));
-  run.driver_start_ticks = number_at(driver, "start_ticks");
-  run.driver_host = text_at(driver, "hostname");
-  run.driver_is_here = run.driver_host.empty() || run.driver_host == sys::host_name();
-  if (run.state == "running" && run.driver_is_here && !driver_is_alive(run)) run.state = "died";
-
-  double end = run.finished;
-  if (run.state == "running") end = unix_seconds(wall_now());
-  if (end == 0) end = run.updated;
-  // After the clock went back only the driver's own measure is left.
-  const double total = number_at(record, "time_total_s");
-  if (run.started > 0 && end > run.started)
-    run.duration = end - run.started;
-  else if (total > 0)
-    run.duration = total;
-}
-
-}  // namespace
 
 bool is_run(const fs::path& path) {
   std::error_code ignored;
@@ -98,25 +34,12 @@ std::vector<fs::path> runs_in(const std::string& path) {
 }
 
 RunSummary read_run(const fs::path& path) {
-  RunSummary run;
-  run.path = path;
   try {
-    const Value record = store::RunDirectory(path).read_run_json();
-    if (!record.is_object()) throw StorageError("[run] run.json holds no object");
-    fill_in(run, record);
+    store::RunView view = store::RunView::read(path, store::OddFields::ignore);
+    return {path, view.state(), view.record.error, std::move(view)};
   } catch (const StorageError& error) {
-    run = RunSummary{};
-    run.path = path;
-    run.state = "unreadable";
-    run.error = error.what();
+    return {path, "unreadable", error.what(), {}};
   }
-  return run;
-}
-
-bool driver_is_alive(const RunSummary& run) {
-  const auto status = run.driver_pid > 0 ? sys::process_status(run.driver_pid) : std::nullopt;
-  if (!status || status->state == 'Z' || status->state == 'X') return false;
-  return run.driver_start_ticks == 0 || static_cast<double>(status->start_ticks) == run.driver_start_ticks;
 }
 
 fs::path find_run(const std::string& name) {

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 Colour colour_of(const std::string& state) {
   if (state == "running") return Colour::blue;
   if (state == "finished") return Colour::green;
-  if (state == "interrupted") return Colour::yellow;
+  if (state == "interrupted" || state == "stopped") return Colour::yellow;
   return Colour::red;
 }
 
@@ -35,24 +35,22 @@ std::optional<std::size_t> count_of_checkpoints(const fs::path& path) {
 std::vector<Table::Cell> row_of(const RunSummary& run) {
   const bool known = run.state != "unreadable";
   const auto checkpoints = count_of_checkpoints(run.path);
+  const auto duration = run.view.duration();
+  const std::size_t failures = run.record().failures.size();
   return {{name_of(run.path)},
           {run.state.empty() ? "?" : run.state, colour_of(run.state)},
-          {known ? std::to_string(run.attempts) : "?"},
-          {known ? std::to_string(run.failures) : "?", run.failures > 0 ? Colour::red : Colour::plain},
-          {known ? std::to_string(run.iterations) : "?"},
-          {time_text(run.started)},
-          {!known         ? "-"
-           : run.duration ? human_duration(*run.duration)
-                          : "?"},
+          {known ? std::to_string(run.record().attempt + 1) : "?"},
+          {known ? std::to_string(failures) : "?", failures > 0 ? Colour::red : Colour::plain},
+          {known ? std::to_string(run.record().training_iteration) : "?"},
+          {time_text(run.record().created)},
+          {!known     ? "-"
+           : duration ? human_duration(*duration)
+                      : "?"},
           {checkpoints ? std::to_string(*checkpoints) : "?"},
-          {metrics_text(run.metrics)}};
+          {metrics_text(run.record().metrics)}};
 }
 
-Value or_null(int number) { return number > 0 ? Value(number) : Value(nullptr); }
-Value or_null(double number) { return number > 0 ? Value(number) : Value(nullptr); }
-Value or_null(const std::string& text) { return text.empty() ? Value(nullptr) : Value(text); }
-
-/// JSON has no word for NaN and infinity.
+/// JSON cannot represent NaN and infinity.
 void replace_non_finite(Value& value) {
   if (value.is_number_float() && !std::isfinite(value.get<double>())) value = nullptr;
   if (value.is_structured())
@@ -62,29 +60,31 @@ void replace_non_finite(Value& value) {
 Value object_of(const RunSummary& run) {
   const bool known = run.state != "unreadable";
   const auto checkpoints = count_of_checkpoints(run.path);
+  const auto duration = run.view.duration();
+  const store::RunRecord& record = run.record();
   const auto if_known = [&](auto number) { return known ? Value(number) : Value(nullptr); };
-  Value metrics = run.metrics;
+  Value metrics = record.metrics;
   replace_non_finite(metrics);
   std::error_code ignored;
   return Value{{"name", name_of(run.path)},
                {"path", fs::weakly_canonical(run.path, ignored).native()},
                {"state", or_null(run.state)},
-               {"trainer", or_null(run.trainer)},
-               {"num_workers", or_null(run.num_workers)},
-               {"attempts", if_known(run.attempts)},
-               {"failures", if_known(run.failures)},
-               {"iterations", if_known(run.iterations)},
-               {"created", or_null(run.started)},
-               {"updated", or_null(run.updated)},
-               {"finished", or_null(run.finished)},
-               {"duration", run.duration ? Value(*run.duration) : Value(nullptr)},
+               {"trainer", or_null(record.trainer)},
+               {"num_workers", if_known(record.num_workers)},
+               {"attempts", if_known(record.attempt + 1)},
+               {"failures", if_known(record.failures.size())},
+               {"iterations", if_known(record.training_iteration)},
+               {"created", or_null(record.created)},
+               {"updated", or_null(record.updated)},
+               {"finished", or_null(record.finished)},
+               {"duration", duration ? Value(*duration) : Value(nullptr)},
                {"checkpoints", checkpoints ? Value(*checkpoints) : Value(nullptr)},
                {"metrics", std::move(metrics)},
                {"error", or_null(run.error)},
-               {"driver", {{"hostname", or_null(run.driver_host)}, {"pid", or_null(run.driver_pid)}}}};
+               {"driver", {{"hostname", or_null(record.driver.hostname)}, {"pid", or_null(record.driver.pid)}}}};
 }
 
-/// The run that is named, or all of the directory: those that the options ask for, newest first.
+/// The named run, or those in the directory that the options select, newest first.
 std::vector<RunSummary> wanted_runs(const RunsOptions& options) {
   const auto named = store::find_run(options.path);
   std::vector<RunSummary> found;
@@ -95,7 +95,8 @@ std::vector<RunSummary> wanted_runs(const RunsOptions& options) {
       found.push_back(std::move(run));
   }
   std::sort(found.begin(), found.end(), [](const RunSummary& a, const RunSummary& b) {
-    return a.started != b.started ? a.started > b.started : a.path < b.path;
+    const double first = a.record().created, second = b.record().created;
+    return first != second ? first > second : a.path < b.path;
   });
   if (options.limit && found.size() > *options.limit) found.resize(*options.limit);
   return found;
@@ -123,7 +124,7 @@ int runs(const RunsOptions& options) {
   Table table(
       {"NAME", "STATE", ">ATTEMPTS", ">FAILURES", ">ITERATIONS", "STARTED", ">DURATION", ">CHECKPOINTS", "METRICS"});
   for (const RunSummary& run : found) table.add(row_of(run));
-  std::fputs(table.to_text(Terminal::of_stdout()).c_str(), stdout);
+  std::fputs(table.to_text(OutputStyle::of_stdout()).c_str(), stdout);
   return 0;
 }
 

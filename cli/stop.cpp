@@ -10,11 +10,14 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "base/text.h"
 #include "commands.h"
 #include "run_summary.h"
 #include "store/run_directory.h"
+#include "store/stop_request.h"
 #include "sys/directory_lock.h"
 #include "sys/files.h"
 #include "sys/process.h"
@@ -27,26 +30,35 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kProgressEvery{5000};
-/// Between the last line in run.json and the lock's release: nothing tells when a lock goes.
+/// If the driver does not take a request for this long, it is signalled.
+constexpr milliseconds kTakeWithin{2000};
+/// How often the lock is checked after run.json says that the run has ended: there is no event for its release.
 constexpr milliseconds kLockEvery{20};
 
 [[noreturn]] void refuse(const std::string& run, const std::string& why) {
   throw ConfigError("[stop] the run " + in_quotes(run) + " " + why);
 }
 
-/// The driver, held by its pidfd. The pid was the driver's when run.json was read, and the process behind it is as old
-/// as the driver now, so that no other process can have got the pid in between.
+/// Throws unless the driver is alive and on this machine.
+void check_alive(store::DriverState driver, const RunSummary& run, const std::string& name) {
+  using store::DriverState;
+  const auto& [pid, start_ticks, host] = run.record().driver;
+  if (driver == DriverState::gone) refuse(name, "is not running: its driver has died");
+  // The process may outlive its run; a signal would then hit something else.
+  if (driver == DriverState::left)
+    refuse(name, "is not running: process " + std::to_string(pid) + " left it without a final state");
+  if (driver == DriverState::elsewhere)
+    refuse(name, "is driven from " + in_quotes(host) + "; call `lockstep stop` on that machine");
+  if (driver == DriverState::ended)
+    refuse(name, "is not running: it is " + (run.state.empty() ? "unknown" : run.state));
+}
+
+/// The driver's pidfd. The driver is checked before and after opening it, so it cannot belong to another process that
+/// got the same pid in between.
 sys::Descriptor open_driver(const RunSummary& run, const std::string& name) {
-  if (run.state == "died") refuse(name, "is not running: its driver has died");
-  if (run.state != "running") refuse(name, "is not running: it is " + (run.state.empty() ? "unknown" : run.state));
-  if (!run.driver_is_here)
-    refuse(name, "is driven from " + in_quotes(run.driver_host) + "; call `lockstep stop` on that machine");
-  sys::Descriptor driver = run.driver_pid > 0 ? sys::open_pidfd(run.driver_pid) : sys::Descriptor();
-  if (!driver || run.driver_start_ticks == 0 || !driver_is_alive(run))
-    refuse(name, "is not running: its driver has died");
-  // A process outlives its runs; a signal would then hit what it does next.
-  if (sys::DirectoryLock::is_held(run.path) == false)
-    refuse(name, "is not running: process " + std::to_string(run.driver_pid) + " has left it without an end");
+  check_alive(run.view.driver, run, name);
+  sys::Descriptor driver = sys::open_pidfd(run.record().driver.pid);
+  check_alive(driver ? store::driver_state(run.path, run.record()) : store::DriverState::gone, run, name);
   return driver;
 }
 
@@ -56,8 +68,8 @@ void take_events(int inotify) {
   }
 }
 
-/// Waits until the run has ended and its directory is free, or its driver is gone, or the time is over; then gives the
-/// run as it stands.
+/// Waits until the run has ended and its directory is unlocked, its driver is gone, or the deadline has passed. Returns
+/// the run as it is then.
 RunSummary wait_for_end(const fs::path& path, const sys::Descriptor& driver, Clock::time_point deadline) {
   const sys::Descriptor inotify(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!inotify || ::inotify_add_watch(inotify.get(), path.c_str(), IN_MOVED_TO | IN_MOVE_SELF | IN_ONLYDIR) < 0)
@@ -85,6 +97,62 @@ RunSummary wait_for_end(const fs::path& path, const sys::Descriptor& driver, Clo
   }
 }
 
+/// Asks the driver to end this run alone. Returns false if it did not take the request.
+bool ask_driver(const fs::path& path, const store::DriverProcess& whom, const sys::Descriptor& driver,
+                Clock::time_point deadline) {
+  try {
+    const sys::Descriptor inotify(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    if (!inotify || ::inotify_add_watch(inotify.get(), path.c_str(), IN_DELETE | IN_ONLYDIR) < 0) return false;
+    store::request_stop(path, whom);
+    std::array<pollfd, 2> events{{{inotify.get(), POLLIN, 0}, {driver.get(), POLLIN, 0}}};
+    while (sys::files().info(path / store::kStopRequest, false).kind != sys::FileKind::none) {
+      const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+      if (left.count() <= 0 || events[1].revents != 0) return !store::withdraw_stop(path);
+      if (::poll(events.data(), events.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) return false;
+      take_events(inotify.get());
+    }
+    return true;
+  } catch (const StorageError&) {  // for example another user's run
+    return false;
+  }
+}
+
+/// The other runs beside this one that the same process drives: a signal ends them too.
+std::vector<std::string> others_of(const RunSummary& run) {
+  std::error_code error;
+  const fs::path path = fs::canonical(run.path, error);
+  std::vector<std::string> names;
+  if (error) return names;
+  const store::DriverProcess& driver = run.record().driver;
+  for (const fs::path& each : runs_in(path.parent_path().string())) {
+    if (fs::equivalent(each, path, error)) continue;
+    const RunSummary other = read_run(each);
+    const store::DriverProcess& its = other.record().driver;
+    if (other.state == "running" && its.pid == driver.pid && its.start_ticks == driver.start_ticks)
+      names.push_back(printable(name_of(each)));
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+/// Ends the run, and returns what was done. A signal is sent only if the driver does not take a request, because it
+/// ends all runs of the process.
+std::string end_run(const StopOptions& options, const RunSummary& run, const sys::Descriptor& driver,
+                    Clock::time_point deadline) {
+  const int pid = run.record().driver.pid;
+  const std::string process = "process " + std::to_string(pid), name = printable(name_of(run.path));
+  const auto latest = std::min(deadline, Clock::now() + kTakeWithin);
+  if (!options.kill && ask_driver(run.path, run.record().driver, driver, latest))
+    return "asked " + process + " to end " + name;
+  check_alive(store::driver_state(run.path, run.record()), run, options.run);
+  const auto others = others_of(run);
+  // A program that a script started in the background ignores SIGINT.
+  const int gentle = sys::catches_signal(pid, SIGINT) ? SIGINT : SIGTERM;
+  sys::send_signal(driver.get(), options.kill ? SIGKILL : gentle);
+  return (options.kill ? "killed " : "interrupted ") + process + ", the driver of " + name +
+         (others.empty() ? "" : "; this also ends " + joined(others, ", "));
+}
+
 std::string last_checkpoint(const fs::path& path) {
   const auto seqs = store::RunDirectory(path).checkpoints();
   return seqs.empty() ? "it has no checkpoint"
@@ -97,22 +165,18 @@ int stop(const StopOptions& options) {
   const fs::path path = find_run(options.run);
   const RunSummary run = read_run(path);
   const sys::Descriptor driver = open_driver(run, options.run);
-  // A program that was started in the background of a script ignores SIGINT.
-  const int gentle = sys::catches_signal(run.driver_pid, SIGINT) ? SIGINT : SIGTERM;
-  sys::send_signal(driver.get(), options.kill ? SIGKILL : gentle);
-  std::printf("%s process %d, the driver of %s; waiting up to %s for its end\n",
-              options.kill ? "killed" : "interrupted", run.driver_pid, printable(name_of(path)).c_str(),
+  const auto timeout = std::chrono::duration<double>(std::min(options.timeout, 1e9));
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout);
+  std::printf("%s; waiting up to %s for its end\n", end_run(options, run, driver, deadline).c_str(),
               human_duration(options.timeout).c_str());
   std::fflush(stdout);
 
-  const auto timeout = std::chrono::duration<double>(std::min(options.timeout, 1e9));
-  const RunSummary end =
-      wait_for_end(path, driver, Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout));
+  const RunSummary end = wait_for_end(path, driver, deadline);
   if (end.state == "running")
     throw TimeoutError("[stop] " + in_quotes(options.run) + " still runs after " + human_duration(options.timeout) +
                        "; wait longer with --timeout, or end it at once with --kill");
-  std::printf("%s: %s after %ld iterations; %s\n", printable(name_of(path)).c_str(), end.state.c_str(), end.iterations,
-              last_checkpoint(path).c_str());
+  std::printf("%s: %s after %s iterations; %s\n", printable(name_of(path)).c_str(), end.state.c_str(),
+              std::to_string(end.record().training_iteration).c_str(), last_checkpoint(path).c_str());
   return 0;
 }
 

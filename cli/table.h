@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "terminal.h"
+#include "output_style.h"
 
 namespace lockstep::cli {
 
-/// Rows of text in columns as wide as their widest cell, two spaces apart. On a terminal a line that is too long is
+/// Rows of text in columns as wide as their widest cell, two spaces apart. On a terminal, lines that are too long are
 /// cut.
 class Table {
  public:
@@ -20,7 +20,7 @@ class Table {
   explicit Table(const std::vector<std::string>& titles);
   void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
   /// All lines, the titles first.
-  std::string to_text(const Terminal& terminal) const;
+  std::string to_text(const OutputStyle& style) const;
 
  private:
   std::vector<bool> right_;

@@ -1,4 +1,5 @@
-# ccache, when it is there, told to see paths relative to the source tree: clones and build trees share its entries.
+# Uses ccache, if it is installed, with paths relative to the source tree, so that clones and build trees share its
+# entries.
 
 find_program(LOCKSTEP_CCACHE ccache)
 mark_as_advanced(LOCKSTEP_CCACHE)

@@ -1,5 +1,5 @@
-# Third-party headers of the core. All are used header-only, so that what we ship needs no library but the C++ runtime.
-# Those of one place only are found there: CLI11 in cli/, GoogleTest in lockstep_test.cmake, pybind11 in python/.
+# Third-party headers of the core. All are used header-only, so that what we ship needs only the C++ runtime. Libraries
+# that are used in one place are found there: CLI11 in cli/, GoogleTest in lockstep_test.cmake, pybind11 in python/.
 
 find_package(Threads REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
@@ -7,7 +7,7 @@ find_path(LOCKSTEP_ASIO_INCLUDE asio.hpp REQUIRED)
 find_path(LOCKSTEP_XXHASH_INCLUDE xxhash.h REQUIRED)
 mark_as_advanced(LOCKSTEP_ASIO_INCLUDE LOCKSTEP_XXHASH_INCLUDE)
 
-# What is inside BUILD_INTERFACE is our own build's business and not that of a program that links the installed libraries.
+# BUILD_INTERFACE applies to our own build only, not to programs that link the installed libraries.
 add_library(lockstep_third_party INTERFACE)
 target_link_libraries(lockstep_third_party INTERFACE "$<BUILD_INTERFACE:nlohmann_json::nlohmann_json>" Threads::Threads)
 foreach(directory "${LOCKSTEP_ASIO_INCLUDE}" "${LOCKSTEP_XXHASH_INCLUDE}")

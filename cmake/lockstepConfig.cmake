@@ -2,8 +2,9 @@
 #   Lockstep::lockstep    the public C++ API without LibTorch
 #   Lockstep::torch       <lockstep/torch.h>, where LibTorch is. It comes compiled for the LibTorch that Lockstep was built
 #                         with; for another one, or with LOCKSTEP_TORCH_FROM_SOURCES=ON, the user's project compiles it
-# find_package(Lockstep REQUIRED COMPONENTS torch) fails when LibTorch is not found. lockstep_libtorch.cmake tells where it
-# is looked for.
+#   Lockstep::data        <lockstep/data.h>, compiled for the Arrow of one major version of pyarrow, where that is
+# find_package(Lockstep REQUIRED COMPONENTS torch) fails if LibTorch is not found. lockstep_libtorch.cmake says where it
+# is searched for. COMPONENTS data fails likewise without Arrow.
 
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
@@ -17,8 +18,8 @@ if(NOT TARGET Lockstep::lockstep)
   target_include_directories(Lockstep::lockstep INTERFACE "${lockstep_package}/include")
   target_link_libraries(Lockstep::lockstep INTERFACE Lockstep::lockstep_train)
   target_compile_features(Lockstep::lockstep INTERFACE cxx_std_20)
-  # Programs are told where the agent is by a source of its own: in a definition for all of their sources the path would
-  # keep a compiler cache from serving them to another installation.
+  # A separate source tells programs where the agent is. As a definition for all of their sources, the path would
+  # prevent a compiler cache from serving another installation.
   set(lockstep_agent_source "${CMAKE_CURRENT_BINARY_DIR}/lockstep.sources/agent.cpp")
   file(CONFIGURE OUTPUT "${lockstep_agent_source}" @ONLY CONTENT [=[
 namespace lockstep::detail {
@@ -32,7 +33,7 @@ namespace {
                  INTERFACE "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_OWN_SOURCES>>>:${lockstep_agent_source}>")
 endif()
 
-# Sets <folder> to LibTorch's and <problem> to nothing, or <problem> to what is wrong.
+# Sets <folder> to LibTorch's folder and <problem> to an empty string, or <problem> to what is wrong.
 function(lockstep_choose_libtorch folder problem)
   set(${folder} "" PARENT_SCOPE)
   if(LOCKSTEP_LIBTORCH AND NOT EXISTS "${LOCKSTEP_LIBTORCH}/lib/libtorch_cpu.so")
@@ -89,7 +90,7 @@ endfunction()
 
 # Defines Lockstep::torch, compiled in the user's project.
 function(lockstep_compile_torch)
-  # Through a link in the build directory, for short names of objects that are the same for every installation.
+  # Through a link in the build directory, so that object names are short and the same for every installation.
   set(link "${CMAKE_CURRENT_BINARY_DIR}/lockstep.sources")
   file(MAKE_DIRECTORY "${link}")
   file(CREATE_LINK "${lockstep_package}/src/torch" "${link}/torch" SYMBOLIC)
@@ -99,7 +100,7 @@ function(lockstep_compile_torch)
   target_include_directories(lockstep_torch PRIVATE "${lockstep_package}/src")
   target_include_directories(lockstep_torch SYSTEM PRIVATE "${lockstep_package}/src/torch/gloo_shim")
   target_link_libraries(lockstep_torch PUBLIC Lockstep::lockstep lockstep_libtorch
-                        PRIVATE Lockstep::lockstep_collective)
+                        PRIVATE Lockstep::lockstep_collective Lockstep::lockstep_data_order)
   add_library(Lockstep::torch ALIAS lockstep_torch)
 endfunction()
 
@@ -116,7 +117,8 @@ if(NOT TARGET Lockstep::torch)
       add_library(Lockstep::torch STATIC IMPORTED)
       set_target_properties(Lockstep::torch PROPERTIES IMPORTED_LOCATION "${lockstep_torch_folder}/liblockstep_torch.a")
       target_link_libraries(Lockstep::torch INTERFACE "${lockstep_torch_folder}/liblockstep_torch_backend.a"
-                            Lockstep::lockstep Lockstep::lockstep_collective lockstep_libtorch)
+                            Lockstep::lockstep Lockstep::lockstep_collective Lockstep::lockstep_data_order
+                            lockstep_libtorch)
     else()
       if(NOT ${CMAKE_FIND_PACKAGE_NAME}_FIND_QUIETLY)
         message(STATUS "Lockstep: Lockstep::torch is compiled for this LibTorch")
@@ -128,6 +130,46 @@ if(NOT TARGET Lockstep::torch)
   endif()
 endif()
 
+# Sets <folder> to the pyarrow package whose Arrow Lockstep::data was compiled for and <problem> to an empty string, or
+# <problem> to what is wrong.
+function(lockstep_choose_arrow folder problem)
+  if(NOT LOCKSTEP_DATA_BUILD_VERSION)
+    set(${problem} "Lockstep was built without pyarrow. Install it again with pyarrow beside it" PARENT_SCOPE)
+    return()
+  endif()
+  lockstep_find_arrow(found)
+  foreach(interpreter IN ITEMS "${LOCKSTEP_PACKAGE_PYTHON}" "${lockstep_package}/../../../../bin/python3")
+    if(NOT found AND NOT Python_EXECUTABLE AND EXISTS "${interpreter}")
+      set(Python_EXECUTABLE "${interpreter}") # of the environment that Lockstep is in, which need not be in the PATH
+      lockstep_find_arrow(found)
+      unset(Python_EXECUTABLE)
+    endif()
+  endforeach()
+  string(REGEX REPLACE "00$" "" major "${LOCKSTEP_DATA_BUILD_VERSION}")
+  if(NOT "${found_VERSION}" STREQUAL "${LOCKSTEP_DATA_BUILD_VERSION}")
+    set(${problem} "Lockstep::data was built for the Arrow of pyarrow ${major}, which was not found. Install it for the \
+Python beside Lockstep (pip install 'pyarrow==${major}.*'), or give its folder with -DLOCKSTEP_ARROW=/path/to/pyarrow" PARENT_SCOPE)
+    return()
+  endif()
+  set(${problem} "" PARENT_SCOPE)
+  set(${folder} "${found}" PARENT_SCOPE)
+endfunction()
+
+if(NOT TARGET Lockstep::data)
+  set(LOCKSTEP_DATA_BUILD_FOLDER "${lockstep_package}/lib")
+  include("${CMAKE_CURRENT_LIST_DIR}/lockstepDataBuild.cmake" OPTIONAL)
+  include("${CMAKE_CURRENT_LIST_DIR}/lockstep_arrow.cmake")
+  lockstep_choose_arrow(lockstep_arrow_root lockstep_arrow_problem)
+  if(NOT lockstep_arrow_problem)
+    lockstep_add_arrow(lockstep_arrow "${lockstep_arrow_root}" "${LOCKSTEP_DATA_BUILD_VERSION}")
+    add_library(Lockstep::data STATIC IMPORTED)
+    set_target_properties(Lockstep::data PROPERTIES IMPORTED_LOCATION "${LOCKSTEP_DATA_BUILD_FOLDER}/liblockstep_data.a")
+    target_link_libraries(
+      Lockstep::data INTERFACE "${LOCKSTEP_DATA_BUILD_FOLDER}/liblockstep_data_index.a" Lockstep::lockstep_data_order
+                               Lockstep::lockstep lockstep_arrow_compute)
+  endif()
+endif()
+
 foreach(component IN LISTS ${CMAKE_FIND_PACKAGE_NAME}_FIND_COMPONENTS)
   if(TARGET Lockstep::${component})
     set(${CMAKE_FIND_PACKAGE_NAME}_${component}_FOUND TRUE)
@@ -135,8 +177,10 @@ foreach(component IN LISTS ${CMAKE_FIND_PACKAGE_NAME}_FIND_COMPONENTS)
     set(${CMAKE_FIND_PACKAGE_NAME}_FOUND FALSE)
     if(component STREQUAL "torch")
       set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "${lockstep_libtorch_problem}")
+    elseif(component STREQUAL "data")
+      set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "${lockstep_arrow_problem}")
     else()
-      set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "there is no component ${component}; there is torch")
+      set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "there is no component ${component}; there are torch and data")
     endif()
   endif()
 endforeach()

@@ -1,7 +1,8 @@
 # lockstep_library(<folder> SOURCES <file>... [DEPENDS <folder>...] [NOT_INSTALLED])
 #
-# The static library lockstep_<folder> (also Lockstep::<folder>) of src/<folder>. DEPENDS names the folders whose headers
-# it includes; headers are written "folder/name.h" and <lockstep/name.h>. NOT_INSTALLED: no part of the C++ package.
+# The static library lockstep_<folder> (also Lockstep::<folder>) of src/<folder>. DEPENDS names the folders whose
+# headers it includes; headers are written "folder/name.h" and <lockstep/name.h>. NOT_INSTALLED: not part of the C++
+# package.
 function(lockstep_library folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NOT_INSTALLED" "" "SOURCES;DEPENDS")
   lockstep_check_arguments("lockstep_library(${folder})" "${arg_UNPARSED_ARGUMENTS}" "${arg_SOURCES}")
@@ -31,8 +32,8 @@ function(lockstep_executable target)
   lockstep_link(${target} ${arg_DEPENDS})
 endfunction()
 
-# Links folders (base) or targets (lockstep_base, CLI11::CLI11). One that does not exist is an error here, where CMake
-# itself would pass -lbase to the linker.
+# Links folders (base) or targets (lockstep_base, CLI11::CLI11). A missing one is an error here; CMake itself would pass
+# -lbase to the linker.
 function(lockstep_link target)
   get_target_property(type ${target} TYPE)
   set(scope PRIVATE)

@@ -1,5 +1,5 @@
-# LibTorch, without its own CMake package: that one asks for a CUDA toolkit where torch was built with CUDA, and adds flags.
-# Also installed: a user's project finds LibTorch in the same way.
+# Finds LibTorch without its own CMake package, which requires a CUDA toolkit if torch was built with CUDA, and adds
+# flags. Also installed: a user's project finds LibTorch in the same way.
 
 # lockstep_find_libtorch(<variable>)
 #
@@ -48,7 +48,7 @@ function(lockstep_find_libtorch variable)
   endforeach()
 endfunction()
 
-# Where the torch package of an interpreter is, or would be.
+# Where the torch package of an interpreter is or would be.
 function(lockstep_torch_of interpreter variable)
   execute_process(
     COMMAND "${interpreter}" -c
@@ -69,7 +69,7 @@ function(lockstep_add_libtorch target root)
                                                  _GLIBCXX_USE_CXX11_ABI=1)
   target_compile_features(${target} INTERFACE cxx_std_20)
   target_link_libraries(${target} INTERFACE "${LOCKSTEP_LIBTORCH_torch_cpu}" "${LOCKSTEP_LIBTORCH_c10}")
-  # libtorch.so only names the others: those with CUDA where the build has it, which nothing refers to by symbol.
+  # libtorch.so only refers to the others, such as those with CUDA, from which no symbol is used directly.
   target_link_options(${target} INTERFACE "-Wl,-rpath-link,${root}/lib" "-Wl,--allow-shlib-undefined"
                       "-Wl,--no-as-needed,${LOCKSTEP_LIBTORCH_torch},--as-needed")
   if(NOT SKBUILD) # a wheel is used with the torch beside it
@@ -80,7 +80,7 @@ function(lockstep_add_libtorch target root)
   endif()
 endfunction()
 
-# GPU tensors go through NCCL, where the headers of CUDA and NCCL are: those of a toolkit, or of the packages beside torch.
+# GPU tensors use NCCL if the headers of CUDA and NCCL are found, in a toolkit or in the packages next to torch.
 function(lockstep_add_nccl target root)
   file(GLOB beside "${root}/../nvidia/*/include")
   foreach(header cuda_runtime.h cusparse.h cublas_v2.h cusolverDn.h nccl.h)

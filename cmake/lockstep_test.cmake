@@ -3,8 +3,8 @@ include(GoogleTest)
 
 # lockstep_test(<folder> SOURCES <file>... [DEPENDS <folder or target>...] [OWN_MAIN] [TIMEOUT <seconds>])
 #
-# The test program <folder>_test of tests/<folder>; each of its cases is one test of ctest, labelled <folder>.
-# OWN_MAIN: a source defines main() (a program that is started again in other roles needs it).
+# The test program <folder>_test of tests/<folder>; each of its cases is one test of ctest, labelled <folder>. OWN_MAIN:
+# a source defines main(), for programs that are started again in other roles.
 function(lockstep_test folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "OWN_MAIN" "TIMEOUT" "SOURCES;DEPENDS")
   lockstep_check_arguments("lockstep_test(${folder})" "${arg_UNPARSED_ARGUMENTS}" "${arg_SOURCES}")

@@ -47,7 +47,8 @@ horovod() {
 
 # tf-keras asks for the package tensorflow, which would put the CUDA build over the CPU build: without its dependencies.
 tf() {
-  install tensorflow-cpu==2.21.0 $(pinned numpy cloudpickle pandas safetensors scikit-learn pytest pytest-timeout)
+  install tensorflow-cpu==2.21.0 $(pinned numpy cloudpickle pandas safetensors scikit-learn pytest pytest-timeout) \
+    "pyarrow==$(.venv/bin/python -c 'import pyarrow; print(pyarrow.__version__)')" # for which the module is built
   install --no-deps tf-keras==2.21.0
 }
 

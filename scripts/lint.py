@@ -1,7 +1,7 @@
 """Every style and type check of the tree: ruff, mypy, clang-format, clang-tidy. `--fix` formats instead.
 
-clang-tidy looks at src/ and cli/, each source for itself, as build/lint is configured to compile it. What it has passed
-is remembered by content in ~/.cache/lockstep-lint, and only what changed is looked at again.
+clang-tidy checks src/ and cli/, each source on its own, with the compile commands of build/lint. Files that passed are
+remembered by content in ~/.cache/lockstep-lint, so only changed files are checked again.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def tidy(jobs: int) -> bool:
 
 
 def included_by(source: Path) -> set[Path]:
-    """The source and all headers of this tree that it includes, directly or not."""
+    """The source and all headers of this tree that it includes, directly or indirectly."""
     found: set[Path] = set()
     waiting = [source]
     while waiting:

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Makes this clone ready: Debian packages (only those that are missing) and .venv.
-#   scripts/setup.sh run    what building and running need
-#   scripts/setup.sh        what tests and checks need too
+#   scripts/setup.sh run             what building and running need
+#   scripts/setup.sh [dev]           what tests and checks need too
+#   scripts/setup.sh STAGE packages  the Debian packages alone
+#   scripts/setup.sh STAGE check     exits with 1 if there is something to do
 # A second run does nothing unless the requirements or this file have changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +15,7 @@ packages=(
 )
 requirements=requirements.txt
 stage=${1:-dev}
+part=${2:-all}
 if [ "$stage" = dev ]; then
   packages+=(clang-format clang-tidy)
   requirements=requirements-dev.txt
@@ -23,6 +26,7 @@ source scripts/venv_cache.sh
 # .venv belongs to this place: it names absolute paths.
 stamp=.venv/setup-$stage-$({ echo "$PWD" && cat requirements*.txt scripts/setup.sh scripts/venv_cache.sh; } | sha256sum | cut -c1-16)
 [ -e "$stamp" ] && exit 0
+[ "$part" != check ] || exit 1
 
 # quietly COMMAND...: shows what it printed only when it failed.
 quietly() {
@@ -54,6 +58,7 @@ if command -v dpkg-query >/dev/null; then
 else
   echo "[setup] no dpkg here; these packages, or what your system calls them, must be installed: ${packages[*]}"
 fi
+[ "$part" != packages ] || exit 0
 
 if ! command -v "$python" >/dev/null; then
   echo "[setup] $python is not installed; install it, or choose another with PYTHON=python3.x make setup" >&2
@@ -67,10 +72,11 @@ else
   echo "[setup] .venv: $(grep -E -o '^[a-z-]+' "$requirements" | tr '\n' ' ')"
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   quietly .venv/bin/python -m pip install --no-compile --disable-pip-version-check -r "$requirements"
-  # Compiling every module of torch takes longer than installing it. To run, those that are imported are enough; tests
-  # import most of them, in many processes.
+  # Compiling every module of torch takes longer than installing it. To run, it is enough to compile what training imports
+  # (torch.optim imports torch._dynamo at its first step); tests import most of them, in many processes.
   if [ "$stage" = run ]; then
-    env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c 'import sklearn.datasets, torch.distributed, torch.utils.data'
+    env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c \
+      'import sklearn.datasets, torch._dynamo, torch.distributed, torch.nn.parallel, torch.utils.data'
   else
     .venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null || true # some packages carry templates that are no Python
   fi

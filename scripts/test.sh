@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Every test, after `make build`. What only computes or loads (clang-tidy, the sanitizers' builds, environments of
-# frameworks) runs beside the tests that mostly wait for processes, and only when these leave a core idle.
+# Every test, after `make build`. Two lanes of tests run side by side, because most tests wait for processes: Python's,
+# shown as they run, and those of C++ and the frameworks. clang-tidy and the sanitizers' builds only take the time that
+# the tests leave idle. The outputs of what runs beside are in build/*.log, and shown when it failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,28 +9,28 @@ idle=(nice -n 19)
 if chrt --idle 0 true 2>/dev/null; then idle=(chrt --idle 0); fi
 jobs=()
 
-# beside NAME COMMAND: starts it in a process group of its own, with its output in build/NAME.log.
+# beside NAME COMMAND...: starts it in a process group of its own.
 beside() {
+  local name=$1
   set -m
-  "${idle[@]}" sh -c "$2" >"build/$1.log" 2>&1 &
+  "${@:2}" >"build/$name.log" 2>&1 &
   set +m
   jobs+=("$!")
 }
 trap 'for job in "${jobs[@]}"; do kill -- "-$job" 2>/dev/null || true; done' EXIT
 
-# await NAME PID: shows what it printed when it failed.
+# await NAME PID PATTERN: shows the lines that tell what it did, or all that it printed when it failed.
 await() {
   if ! wait "$2"; then
     cat "build/$1.log" >&2
     exit 1
   fi
+  grep -E "$3" "build/$1.log"
 }
 
-beside environments 'scripts/environments.sh tf jax horovod'
-beside checks '.venv/bin/python scripts/lint.py && make build-asan build-tsan'
-make test-cpp test-python
-await environments "${jobs[0]}"
-make test-frameworks
-await checks "${jobs[1]}"
-grep -F '[lint]' build/checks.log
-make test-asan test-tsan test-wheel
+beside checks "${idle[@]}" sh -c '.venv/bin/python scripts/lint.py && make build-asan build-tsan'
+beside lane make --old-file=build test-cpp test-frameworks
+make --old-file=build test-python test-wheel
+await lane "${jobs[1]}" '^100% tests passed|^=.* passed'
+await checks "${jobs[0]}" '^\[lint\]'
+make test-asan test-tsan

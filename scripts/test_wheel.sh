@@ -16,12 +16,13 @@ fail() {
 # As deep as build/, with its compiler, flags and pybind11: the compiler cache then serves this build from that one.
 pybind11=$(.venv/bin/python -m pybind11 --cmakedir)
 libtorch=$(.venv/bin/python -c 'import torch; print(torch.__path__[0])')
+pyarrow=$(.venv/bin/python -c 'import pyarrow; print(pyarrow.__path__[0])')
 export CXX=${CXX:-c++}
 rm -rf build-wheel
 "$python" -m venv "$work/venv"
 "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
   -C build-dir=build-wheel -C cmake.define.LOCKSTEP_WERROR=ON -C cmake.define.pybind11_DIR="$pybind11" \
-  -C cmake.define.LOCKSTEP_LIBTORCH="$libtorch" .
+  -C cmake.define.LOCKSTEP_LIBTORCH="$libtorch" -C cmake.define.LOCKSTEP_ARROW="$pyarrow" .
 
 cd "$work"
 mkdir home
@@ -52,6 +53,9 @@ venv/bin/python first_run.py | tee first_run.out
 grep -q "{'epoch': 4, 'loss': 0.2}" first_run.out || fail "the first program printed other metrics"
 message=$(venv/bin/python -c 'import lockstep.torch' 2>&1 || true)
 [[ $message == *"pip install torch"* ]] || fail "without torch, lockstep.torch says: $message"
+message=$(venv/bin/python -c 'import lockstep.data' 2>&1 || true)
+[[ $message == *"pip install pyarrow"* ]] || fail "without pyarrow, lockstep.data says: $message"
+readelf -d "$package"/data/_arrow_*.so | grep -q 'RUNPATH.*\[$ORIGIN/../../pyarrow\]' || fail "the data module would not find Arrow"
 
 directory=$(venv/bin/lockstep --cmake-dir)
 [ "$directory" = "$package/cmake" ] || fail "lockstep --cmake-dir printed '$directory', expected $package/cmake"
@@ -107,6 +111,8 @@ END
   export PYTHONPATH=$site TMPDIR=$work OMP_NUM_THREADS=1
   message=$(venv/bin/python -c 'import lockstep.torch.backend; lockstep.torch.backend.load()' 2>&1 || true)
   [[ $message == *"python -m lockstep.torch.build_backend"* ]] || fail "without the backend, Python says: $message"
+  venv/bin/python -c 'import lockstep.data; assert lockstep.data.range(3).take(1) == [{"id": 0}]' ||
+    fail "data sets do not work"
   venv/bin/python -m lockstep.torch.build_backend || fail "the backend cannot be built"
   venv/bin/python -m torch.distributed.run --standalone --nproc-per-node=2 backend.py || fail "the backend does not work"
 )

@@ -1,6 +1,7 @@
-"""The order of the folders of src/: who may include whom, and that CMake says the same.
+"""The order of the folders of src/: which folder may include which, and that CMake says the same.
 
-CONTRIBUTING.md explains the order; ALLOWED below is the one place that the machine reads.
+CONTRIBUTING.md explains the order; ALLOWED below is what the tests check, that table included
+(python/tests/test_docs.py).
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ ALLOWED = {
     "agent": SERVICES,
     "worker": SERVICES,
     "driver": SERVICES,
-    "train": SERVICES | ROLES,
+    "horovod": SERVICES | {"driver"},
+    "train": SERVICES | ROLES | {"horovod"},
     "dashboard": FOUNDATION | {"store", "metrics"},
-    "tune": SERVICES | ROLES | {"train", "dashboard"},
-    "torch": {"collective"},
+    "tune": SERVICES | ROLES | {"horovod", "train", "dashboard"},
+    "torch": {"collective", "data"},
 }
+
+# Where a folder may use only some headers of another.
+INTERFACES = {("horovod", "driver"): {"driver/service.h"}, ("torch", "data"): {"data/order.h"}}
 
 # Libraries that stay in one place: prefix of the header, and the files that may name it.
 CONFINED = {
@@ -40,7 +45,8 @@ CONFINED = {
     "pybind11/": r"python/src/.*",
     "Python.h": r"python/src/.*",
     "torch/": r"((python/)?src/torch|include/lockstep/torch)/.*",
-    "arrow/": r"src/data/.*",
+    "arrow/": r"(python/)?src/data/.*|include/lockstep/data\.h",
+    "parquet/": r"src/data/.*",
 }
 # Slow to compile: never in a header, where every file that includes it pays.
 SOURCES_ONLY = ("asio.hpp", "asio/")
@@ -77,8 +83,13 @@ def folders_of(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "src").iterdir() if path.is_dir() and cpp_files(path))
 
 
+def folder_of(library: str, folders: list[str]) -> str:
+    """The folder that a library belongs to: parts that others link alone are named after it, as in data_order."""
+    return next((folder for folder in folders if library == folder or library.startswith(f"{folder}_")), library)
+
+
 def order_violations(root: Path) -> list[str]:
-    """Includes that the order forbids."""
+    """Includes that violate the order."""
     found = []
     for folder in folders_of(root):
         if folder not in ALLOWED:
@@ -94,6 +105,8 @@ def order_violations(root: Path) -> list[str]:
                     found.append(f"{name}: {header}: write the path from src/ of a file that exists")
                 elif target != folder and target not in ALLOWED[folder]:
                     found.append(f"{name}: {header}: {folder} may not include {target}")
+                elif header not in INTERFACES.get((folder, target), {header}):
+                    found.append(f"{name}: {header}: no part of the interface that {folder} may use")
     for path in cpp_files(root / "include"):
         found += [
             f"{path.relative_to(root)}: {header}: a public header includes only <lockstep/...> and libraries"
@@ -121,15 +134,15 @@ def library_violations(root: Path) -> list[str]:
 def cmake_violations(root: Path) -> list[str]:
     """Link lines that differ from the includes, and files that no target compiles."""
     found = []
-    for folder in folders_of(root):
+    folders = folders_of(root)
+    for folder in folders:
         list_file = root / "src" / folder / "CMakeLists.txt"
         if not list_file.is_file():
             found.append(f"src/{folder}: has no CMakeLists.txt")
             continue
         calls = cmake_calls(list_file)
         libraries = {words[""][0]: words for kind, words in calls if kind == "library"}
-        # Parts of a folder that others link alone are named after it.
-        if folder not in libraries or not all(name == folder or name.startswith(f"{folder}_") for name in libraries):
+        if folder not in libraries or {folder_of(name, folders) for name in libraries} != {folder}:
             found.append(f"src/{folder}/CMakeLists.txt: must define the library lockstep_library({folder} ...)")
             continue
         # What only the folder's executables compile (an agent's main) they link themselves.
@@ -141,7 +154,8 @@ def cmake_violations(root: Path) -> list[str]:
             for bracket, header in includes(path)
             if bracket == '"'
         } - {folder}
-        linked = {name for words in libraries.values() for name in words.get("DEPENDS", [])} - set(libraries)
+        depends = [name for words in libraries.values() for name in words.get("DEPENDS", [])]
+        linked = {folder_of(name, folders) for name in depends} - {folder}
         if used != linked:
             found.append(f"src/{folder}/CMakeLists.txt: DEPENDS says {sorted(linked)}, its includes say {sorted(used)}")
         found += uncompiled(root, root / "src" / folder, "*.cpp")
@@ -213,6 +227,8 @@ def write(path: Path, text: str) -> None:
     [
         ("src/base/bad.h", '#include "wire/codec.h"\n', "base may not include wire"),
         ("src/agent/bad.h", '#  include "driver/step.h"\n', "agent may not include driver"),
+        ("src/horovod/bad.h", '#include "driver/step.h"\n', "no part of the interface"),
+        ("src/torch/bad.h", '#include "data/files.h"\n', "no part of the interface"),
         ("src/base/bad.h", '#include "json.h"\n', "write the path from src/"),
         ("src/misc/bad.h", "", "has no place in the order"),
         ("include/lockstep/bad.h", '#include "base/json.h"\n', "a public header includes only"),
@@ -220,6 +236,7 @@ def write(path: Path, text: str) -> None:
 )
 def test_a_wrong_include_is_found(tree: Path, path: str, text: str, complaint: str) -> None:
     write(tree / "src/driver/step.h", "")
+    write(tree / "src/data/files.h", "")
     write(tree / path, text)
     assert [line for line in order_violations(tree) if complaint in line]
 
@@ -243,6 +260,7 @@ def test_a_wrong_library_is_found(tree: Path, path: str, text: str) -> None:
         ("src/wire/CMakeLists.txt", "lockstep_library(wire SOURCES codec.cpp)\n", "DEPENDS says []"),
         ("src/wire/CMakeLists.txt", "lockstep_library(wire SOURCES codec.cpp DEPENDS base sys)\n", "DEPENDS says"),
         ("src/wire/CMakeLists.txt", "lockstep_library(wire SOURCES DEPENDS base)\n", "compiles it"),
+        ("src/wire/CMakeLists.txt", "lockstep_library(wire SOURCES codec.cpp DEPENDS base_x bases)\n", "bases"),
         ("src/sys/socket.h", "", "has no CMakeLists.txt"),
         ("tests/wire/lost_test.cpp", "", "compiles it"),
     ],

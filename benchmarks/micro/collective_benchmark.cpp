@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "collective/communicator.h"
-#include "collective/fake_rendezvous.h"
+#include "collective/fake_key_value_store.h"
 
-// What a collective of several processes costs; one process a rank, one thread each.
+// Measures a collective of several processes; one process per rank, one thread each.
 //
 //     collective_benchmark RANKS BYTES SAMPLES [all_reduce|broadcast|all_gather|reduce_scatter|send|copy]
 //     [float32|bfloat16|...]
 //
-// prints the samples of rank 0 in microseconds, one a line. `copy` is the bound: every rank copies BYTES in its own
-// memory, all at once.
+// prints the samples of rank 0 in microseconds, one per line. `copy` is the lower bound: every rank copies BYTES in its
+// own memory, all at once.
 
 namespace {
 
@@ -39,7 +39,7 @@ collective::DType dtype_named(const std::string& name) {
   std::exit(2);
 }
 
-/// Memory as frameworks have it: aligned, and in use already.
+/// Memory as frameworks have it: aligned and already in use.
 std::byte* buffer(std::size_t bytes) {
   auto* data = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
   std::memset(data, 0, bytes);
@@ -69,7 +69,7 @@ void once(collective::Communicator& group, const Plan& plan, std::byte* a, std::
   }
 }
 
-int run_rank(collective::Rendezvous& store, int rank, const Plan& plan) {
+int run_rank(collective::KeyValueStore& store, int rank, const Plan& plan) {
   const auto group = collective::Communicator::join(store, rank, plan.world);
   std::byte* a = buffer(plan.bytes);
   std::byte* b = buffer(plan.bytes);
@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
             .samples = std::atoi(argv[3]),
             .what = argc > 4 ? argv[4] : "all_reduce"};
   if (argc > 5) plan.dtype = dtype_named(argv[5]);
-  collective::FakeRendezvous store;
+  collective::FakeKeyValueStore store;
   for (int rank = 1; rank < plan.world; ++rank)
     if (::fork() == 0) return run_rank(store, rank, plan);
   const int result = run_rank(store, 0, plan);

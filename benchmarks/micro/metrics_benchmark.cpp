@@ -12,15 +12,15 @@
 #include "metrics/sink.h"
 #include "metrics/tensorboard_sink.h"
 
-// What one report of rank 0 costs in the driver once it is decoded: two metrics, the autofilled keys, the default
-// sinks. The figure to reach is 6 us of CPU for all together (BM_all).
+// The cost of one report of rank 0 in the driver after decoding: two metrics, the autofilled keys, the default sinks.
+// The goal is 6 us of CPU for everything (BM_all).
 
 namespace {
 
 using lockstep::Value;
 namespace metrics = lockstep::metrics;
 
-/// A directory that is gone with the benchmark.
+/// A directory that is removed after the benchmark.
 class Scratch {
  public:
   Scratch() {

@@ -1,8 +1,8 @@
-// Trains a small network on several workers: which of three arms of a spiral does a point belong to?
+// Trains a small network on several workers: it learns to which of three arms of a spiral a point belongs.
 //
 //     build/@NAME@
 //     build/@NAME@ --workers 4 --epochs 20
-//     build/@NAME@ --epochs 20 --resume RUN_DIRECTORY     goes on with a run's last checkpoint
+// build/@NAME@ --epochs 20 --resume RUN_DIRECTORY     continues from a run's last checkpoint
 //
 // Every worker is a process of this program. `lockstep runs` lists the runs, `lockstep logs RUN` what workers printed.
 
@@ -18,7 +18,7 @@ namespace nn = torch::nn;
 constexpr int64_t kArms = 3;
 
 /// Noisy points on the arms of a spiral; the same seed gives the same points. Replace it by your data: any type with
-/// size() and a const operator[] will do, and so will a torch::data dataset.
+/// size() and a const operator[], or a torch::data dataset.
 class Spirals {
  public:
   Spirals(int64_t size, uint64_t seed) {
@@ -61,15 +61,15 @@ void train(lockstep::Session& session) {
   const auto& config = session.config();
   lockstep::torch::enable_reproducibility();
 
-  // The model's copies on all workers stay equal: backward() averages gradients over the workers.
+  // The copies of the model on all workers stay equal: backward() averages gradients over the workers.
   auto model = lockstep::torch::prepare_model(Net());
   torch::optim::Adam optimizer(model->parameters(), config["lr"].get<double>());
 
-  // Each worker gets its part of the data, in an order that is new in each epoch. batch_size is a worker's.
+  // Each worker gets its part of the data, in a new order in each epoch. batch_size is per worker.
   auto train_loader = lockstep::torch::prepare_data_loader(Spirals(3000, 1), {.batch_size = 16, .shuffle = true});
   auto test_loader = lockstep::torch::prepare_data_loader(Spirals(600, 2), {.batch_size = 50});
 
-  // After a failure, and with --resume, there is a checkpoint to go on from.
+  // After a failure, and with --resume, there is a checkpoint to continue from.
   int64_t start = 0;
   if (auto checkpoint = session.checkpoint())
     start = lockstep::torch::load(*checkpoint, *model, optimizer)["epoch"].get<int64_t>() + 1;
@@ -94,7 +94,7 @@ void train(lockstep::Session& session) {
       seen += labels.size(0);
     }
 
-    // Every worker has seen its own part; metrics of all of them come from their mean.
+    // Every worker has seen its own part; the mean over all workers gives the metrics.
     const auto mean = lockstep::torch::all_reduce_mean(
         {{"loss", loss_sum / static_cast<double>(train_loader.size())}, {"correct", correct}, {"seen", seen}});
     const double accuracy = mean["correct"].get<double>() / mean["seen"].get<double>();
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   lockstep::init(argc, argv);  // a worker runs train() here and never returns
 
   lockstep::TrainerOptions options{.config = {{"lr", 3e-3}, {"num_epochs", 10}}, .scaling = {.num_workers = 2}};
-  options.run.failure.max_failures = 3;    // workers that die are started again, from the last checkpoint
+  options.run.failure.max_failures = 3;    // workers that die are restarted from the last checkpoint
   options.run.checkpoint.num_to_keep = 2;  // the best two, and the last
   options.run.checkpoint.score_attribute = "accuracy";
   try {

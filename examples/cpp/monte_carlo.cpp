@@ -1,5 +1,4 @@
-// Estimates pi on four workers, without any framework: every rank throws its own darts, reports, and saves where it
-// stands.
+// Estimates pi on four workers, without any framework: every rank throws its own darts, reports, and saves its state.
 //
 //     example_monte_carlo [RESULTS_DIRECTORY]
 //

@@ -5,9 +5,9 @@
 //     example_torch_digits --data DIGITS.csv                  other data: 64 pixels from 0 to 16 and the digit in a
 //     line
 //
-// The data (1797 images of 8 x 8 pixels) comes from scikit-learn; the build has written it to a file. The losses are
-// those of the Python program, but for rounding. It reaches more than 95 % on images that it has not seen, and keeps
-// the best two checkpoints.
+// The data (1797 images of 8 x 8 pixels) comes from scikit-learn; the build has written it to a file. The losses equal
+// those of the Python program up to rounding. It reaches more than 95 % on images that it has not seen, and keeps the
+// best two checkpoints.
 
 #include <cstdio>
 #include <fstream>
@@ -19,7 +19,7 @@ namespace nn = torch::nn;
 
 using Images = std::vector<std::pair<torch::Tensor, torch::Tensor>>;
 
-/// Images to learn from, and images to be tested on.
+/// Training images and test images.
 std::pair<Images, Images> digits(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error("there is no file " + path + "; give one with --data");
@@ -39,8 +39,8 @@ std::pair<Images, Images> digits(const std::string& path) {
   return {train, test};
 }
 
-/// One layer after the other, so that they draw their random weights in that order: as arguments of a constructor they
-/// may be made in any.
+/// Create the layers one after the other, so that they draw their random weights in this order; constructor arguments
+/// may be evaluated in any order.
 nn::Sequential network() {
   nn::Sequential net;
   net->push_back(nn::Conv2d(nn::Conv2dOptions(1, 16, 3).padding(1)));

@@ -1,10 +1,10 @@
-"""Goes on in Python with the run of example_torch_digits, and gives it back to C++.
+"""Continues the run of example_torch_digits in Python; C++ can then continue from the result.
 
     example_torch_digits --epochs 2
     python examples/cpp/torch_go_on_in_python.py RUN_DIRECTORY   trains one more epoch
     example_torch_digits --epochs 4 --resume THE_NEW_RUN_DIRECTORY
 
-A checkpoint holds tensors by parameter name: `load_state_dict` takes them as they are, in both directions.
+A checkpoint holds tensors by parameter name, so `load_state_dict` accepts them unchanged, in both directions.
 """
 
 import sys

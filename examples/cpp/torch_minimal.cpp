@@ -1,8 +1,8 @@
-// The smallest program: a line is fitted to points on two workers.
+// The smallest program: fits a line to points on two workers.
 //
 //     example_torch_minimal
 //
-// prints, behind the run's progress,
+// prints, after the run's progress,
 //
 //     y = 2.00 x + 1.00
 

@@ -1,4 +1,4 @@
-"""Two callbacks: one compares the ranks, one is a logger in the shape that loggers for Ray Tune have.
+"""Two callbacks: one compares the ranks, one is a logger with the interface of Ray Tune's loggers.
 
     python examples/python/custom_callback.py
 

@@ -2,8 +2,8 @@
 
     python examples/python/first_run.py
 
-It prints the last metrics, {'epoch': 4, 'loss': 0.2}, and the run directory, which holds everything the run left.
-Kill a worker while it runs (FailureConfig below allows three failures): it goes on from the last checkpoint.
+It prints the last metrics, {'epoch': 4, 'loss': 0.2}, and the run directory. If you kill a worker while it runs, it
+continues from the last checkpoint; FailureConfig below allows three failures.
 """
 
 from lockstep import Checkpoint, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, session

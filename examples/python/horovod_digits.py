@@ -1,9 +1,9 @@
-"""Horovod on four workers that loses one of them: the digits of scikit-learn, in an elastic job.
+"""An elastic Horovod job on four workers that loses one of them, with the digits of scikit-learn.
 
     scripts/environments.sh horovod
     .venv-horovod/bin/python examples/python/horovod_digits.py
 
-Rank 2 kills itself in the middle. The others go on from their last commit as soon as its successor is there. Prints:
+Rank 2 kills itself halfway. The others continue from their last commit as soon as its replacement is ready. Prints:
 
     died: [2], attempts: 1
     survivors kept their processes: True

@@ -8,6 +8,7 @@ images that it has not seen, and keeps the best two checkpoints.
 """
 
 import argparse
+import json
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def digits():
-    """Images to learn from, and images to be tested on."""
+    """Training images and test images."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -81,14 +82,14 @@ def train_func(config):
         session.report(metrics, checkpoint=Checkpoint.from_dict(state))
 
 
-def print_table(frame):
+def print_table(reports):
     print(f"\n{'epoch':>5}  {'loss':>8}  {'test accuracy':>13}  {'seconds':>7}")
-    for row in frame.itertuples():
-        print(f"{row.epoch:5d}  {row.loss:8.4f}  {row.accuracy:13.2%}  {row.time_this_iter_s:7.2f}")
+    for row in reports:
+        print(f"{row['epoch']:5d}  {row['loss']:8.4f}  {row['accuracy']:13.2%}  {row['time_this_iter_s']:7.2f}")
 
 
 def print_plot(losses, height=8):
-    """One column an epoch."""
+    """One column per epoch."""
     top = max(losses)
     print("\nloss")
     for level in range(height, 0, -1):
@@ -117,9 +118,9 @@ if __name__ == "__main__":
         )
     result = trainer.fit()
 
-    reports = result.metrics_dataframe
+    reports = [json.loads(line) for line in (result.path / "result.json").read_text().splitlines()]
     print_table(reports)
-    print_plot(list(reports["loss"]))
+    print_plot([row["loss"] for row in reports])
     print(f"\ntest accuracy: {result.metrics['accuracy']:.2%}")
     print("best checkpoints:", ", ".join(Path(kept).name for kept, _ in result.best_checkpoints))
     print(f"run directory: {result.path}\n")

@@ -1,8 +1,8 @@
-"""A model that is spread over the workers (FSDP2), with checkpoints that every worker writes a part of.
+"""A model that is divided among the workers (FSDP2). Every worker writes a part of each checkpoint.
 
     python examples/python/torch_fsdp.py
 
-Trains on two workers, goes on with three from the checkpoint of the two, and puts the model together in one process.
+Trains on two workers, continues on three from the checkpoint of the two, and assembles the model in one process.
 """
 
 import os
@@ -22,13 +22,13 @@ def build():
 
 
 def save(directory, model, optimizer, epoch):
-    """Every rank writes its part into a directory of its own, rank 0 the index besides."""
+    """Every rank writes its part into its own directory; rank 0 also writes the index."""
     weights, state = get_state_dict(model, optimizer)
     dcp.save({"model": weights, "optimizer": state, "epoch": epoch}, checkpoint_id=directory)
 
 
 def load(directory, model, optimizer):
-    """Every rank reads its part, however many ranks wrote the checkpoint. Returns the epoch."""
+    """Every rank reads its part; another number of ranks may have written the checkpoint. Returns the epoch."""
     weights, state = get_state_dict(model, optimizer)
     saved = {"model": weights, "optimizer": state, "epoch": 0}
     dcp.load(saved, checkpoint_id=directory)
@@ -37,7 +37,7 @@ def load(directory, model, optimizer):
 
 
 def train_func(config):
-    torch.manual_seed(0)  # the same model everywhere: nothing is sent from rank 0
+    torch.manual_seed(0)  # every rank builds the same model: nothing is sent from rank 0
     model = build().to(get_device())
     for layer in model:
         fully_shard(layer)
@@ -66,7 +66,7 @@ def run(num_workers, num_epochs, resume_from=None):
         train_func,
         train_loop_config={"num_epochs": num_epochs},
         scaling_config=ScalingConfig(num_workers=num_workers),
-        # keep_all_ranks: the parts of all ranks make the checkpoint, not rank 0's alone.
+        # keep_all_ranks: the checkpoint consists of the parts of all ranks, not only of rank 0's.
         run_config=RunConfig(checkpoint_config=CheckpointConfig(num_to_keep=2, keep_all_ranks=True)),
         resume_from_checkpoint=resume_from,
     ).fit()

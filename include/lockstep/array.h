@@ -9,18 +9,19 @@
 
 namespace lockstep {
 
-/// An array of numbers among metrics, as numpy and torch know it:
+/// An array of numbers in metrics, as in numpy and torch:
 ///
 ///     const std::vector<float> counts = ...;
 ///     session.report({{"counts", Array{"float32", {2, 3}, memory_of(counts)}}});
 ///
-/// One element is reported as its number. In a Value any other array is bytes of the subtype kArraySubtype, which
-/// callbacks read with array_in(); Python's have numpy arrays there. Files hold what summary() gives.
+/// An array of one element is reported as its number. Any other array is stored in a Value as bytes of the subtype
+/// kArraySubtype. C++ callbacks read it with array_in(); Python callbacks get a numpy array. Files hold the result of
+/// summary().
 struct Array {
   /// numpy's name: bool, int8 to int64, uint8 to uint64, float16, float32 or float64.
   std::string dtype;
   std::vector<std::int64_t> shape;
-  /// The elements in C order, little endian. Borrowed: by the caller, or by the Value that the array was found in.
+  /// The elements in C order, little endian. Borrowed: the caller, or the Value that the array was found in, owns them.
   std::span<const std::uint8_t> data;
 };
 
@@ -30,19 +31,19 @@ inline constexpr std::int64_t kMostValuesInFiles = 64;
 /// Marks bytes in a Value that are an array; also its tag on the wire.
 inline constexpr std::uint64_t kArraySubtype = 0x4c53;
 
-/// The array that a value is; nothing where it is something else. It is valid as long as the value stays as it is.
+/// The array that `value` holds, or nothing if it is something else. Valid until the value changes.
 std::optional<Array> array_in(const Value& value);
 
 /// {"shape": [2, 3], "dtype": "float32", "values": [[...], [...]]}; without "values" beyond kMostValuesInFiles
 /// elements.
 Value summary(const Array& array);
-/// Whether a value, which a file held, is what summary() gives.
+/// Whether `value`, read from a file, has the form that summary() gives.
 bool is_summary(const Value& value);
 /// `value` with every array in it replaced by its summary.
 Value with_summaries(Value value);
 
-/// So that an Array can stand where a Value is wanted; copies its data. Throws ConfigError for a dtype that is not
-/// known or data that are not as long as dtype and shape say.
+/// Converts an Array to a Value; copies its data. Throws ConfigError for an unknown dtype, or if the data's length does
+/// not match dtype and shape.
 void to_json(Value& value, const Array& array);
 
 /// The memory of a vector or span of numbers.

@@ -6,12 +6,11 @@
 #include <lockstep/result.h>
 #include <lockstep/value.h>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace lockstep {
 
-/// The run, as a callback sees it at its start.
+/// What a callback learns about the run at its start.
 struct RunInfo {
   std::string name;
   std::filesystem::path path;
@@ -22,39 +21,40 @@ struct RunInfo {
   std::string trainer;
 };
 
-/// Hooks into a run, called in the driver, in the thread that called fit(), one at a time. Every body is empty by
-/// default. A callback that throws ends the run with an error that names it. Callbacks may take their time: workers go
-/// on meanwhile.
+/// Hooks into a run. The driver calls them in the thread that called fit(), or the run's own after start(), one at a
+/// time. Every hook does nothing by default. A callback that throws ends the run with an error that names it. Callbacks
+/// may be slow: workers continue meanwhile.
 class Callback {
  public:
   virtual ~Callback() = default;
-  /// How errors name it.
+  /// The name used in errors.
   virtual std::string name() const { return "Callback"; }
-  /// Whether on_report wants the metrics of all ranks; otherwise they are not decoded.
+  /// Whether on_report is called; otherwise other ranks' metrics are not decoded.
   virtual bool wants_all_ranks() const { return false; }
-  /// Whether should_stop() is asked; every report waits for its answer then, on all ranks.
+  /// Whether should_stop() is called; if so, every report on every rank waits for its answer.
   virtual bool may_stop() const { return false; }
 
   virtual void on_start(const RunInfo&) {}
-  /// Every attempt, the first (0) too, once all its workers run.
+  /// All workers of an attempt run; also called for the first attempt (0).
   virtual void on_attempt_started(int /*attempt*/) {}
   /// Rank 0 reported: its metrics with the autofilled keys.
   virtual void on_result(const Value& /*metrics*/) {}
-  /// Asked behind on_result, where may_stop() is true: whether the run ends, on every rank after this report.
+  /// Called after on_result if may_stop() is true. True ends the run: every rank stops after this report.
   virtual bool should_stop(const Value& /*metrics*/) { return false; }
   /// All ranks made their n-th report of the attempt: metrics by rank, with the keys of the worker (`_timestamp` and so
-  /// on); null for a rank that ended without it.
+  /// on); null for a rank that ended without making it.
   virtual void on_report(const std::vector<Value>& /*metrics*/) {}
   /// A checkpoint was committed.
   virtual void on_checkpoint(const Checkpoint&, const Value& /*metrics*/) {}
-  /// An attempt ended badly, the first failing rank first; `again` tells whether another one follows.
+  /// An attempt failed; the first failing rank comes first. `again` says whether it is retried.
   virtual void on_attempt_failed(const std::vector<Failure>&, bool /*again*/) {}
   virtual void on_end(const Result&) {}
 
-  /// Ends the run early, from any hook: on every rank after the same report, one of the next.
-  void request_stop() { stop_requested_ = true; }
-  /// For the driver: whether request_stop() was called since the last time.
-  bool take_stop_request() { return std::exchange(stop_requested_, false); }
+  /// Ends the run early, from any hook: every rank stops after the same report, one of the next ones. If the callback
+  /// serves several runs, the one whose hook calls this ends.
+  void request_stop();
+  /// For the driver: whether request_stop() was called outside of a hook since the last call of this function.
+  bool take_stop_request();
 
  private:
   bool stop_requested_ = false;

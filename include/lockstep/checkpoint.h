@@ -16,47 +16,47 @@ namespace lockstep {
 /// An array in a dict checkpoint: C order, little endian, named as in tensors.safetensors.
 struct Tensor {
   std::string name;
-  std::string dtype;  ///< safetensors' word: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL C64 F8_E4M3 ...
+  std::string dtype;  ///< safetensors' name: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL C64 F8_E4M3 ...
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;  ///< borrowed
 };
 
-/// What a training function saved: a directory, or (before it is reported, or with num_to_keep = 0) the same files in
-/// memory.
+/// What a training function saved: a directory, or the same files in memory (before it is reported, or with num_to_keep
+/// = 0).
 ///
-/// A checkpoint made from plain values and arrays is the files data.json, tensors.safetensors and, from Python only,
+/// A checkpoint of plain values and arrays consists of the files data.json, tensors.safetensors and, from Python only,
 /// objects.pkl; C++ and Python read each other's. A Checkpoint is an immutable handle: copies are cheap and share the
-/// contents; any thread may use it. Reading from a broken or missing place throws StorageError; where there is a
-/// manifest, the hash of every file that is read is checked, once.
+/// contents; any thread may use it. Reading a damaged or missing file throws StorageError. If there is a manifest, the
+/// hash of every file is checked the first time it is read.
 class Checkpoint {
  public:
-  /// A directory that exists; its files stay where they are.
+  /// An existing directory; its files stay where they are.
   static Checkpoint from_directory(const std::filesystem::path& path);
-  /// Plain values and, by name, arrays (copied). A value {"$tensor": NAME} stands for an array inside `data`.
+  /// Plain values, and arrays (copied). A value {"$tensor": NAME} in `data` refers to the array of that name.
   static Checkpoint from_dict(const Value& data, const std::vector<Tensor>& tensors = {});
   /// The inverse of to_bytes().
   static Checkpoint from_bytes(std::span<const std::uint8_t> bytes);
-  /// File names and contents, as a worker or the driver holds them in memory.
+  /// File names and contents in memory.
   static Checkpoint from_files(std::vector<std::pair<std::string, Bytes>> files);
 
-  /// Where it lies; nothing while it is in memory only.
+  /// Its directory; nothing while it is in memory only.
   std::optional<std::filesystem::path> path() const;
-  /// The plain values, arrays as {"$tensor": NAME}; throws StorageError when it is not a dict checkpoint.
+  /// The plain values, with arrays as {"$tensor": NAME}. Throws StorageError if it is not a dict checkpoint.
   Value to_dict() const;
-  /// The arrays. Their bytes live as long as some copy of this Checkpoint does.
+  /// The arrays. Their bytes stay valid as long as some copy of this Checkpoint exists.
   std::vector<Tensor> tensors() const;
-  /// All files in one string of bytes, manifest.json too where there is one.
+  /// All files in one byte string, including manifest.json if there is one.
   Bytes to_bytes() const;
-  /// Copies the files, without manifest.json, to `path`; nothing is left half-written under that name. In a directory
-  /// that is there already, files of the same names are replaced; one that holds a committed checkpoint is refused.
+  /// Copies the files, without manifest.json, to `path`; a failure leaves no partial directory under that name. If the
+  /// directory exists, files of the same names are replaced; a directory that holds a committed checkpoint is refused.
   void to_directory(const std::filesystem::path& path) const;
-  /// One file's contents; throws StorageError when there is none of that name.
+  /// One file's contents. Throws StorageError if there is no such file.
   Bytes read(const std::string& file) const;
-  /// The names of its files, sorted; manifest.json is not among them.
+  /// The names of its files, sorted, without manifest.json.
   std::vector<std::string> files() const;
-  /// manifest.json's contents where there is one: seq, attempt, metrics, world_size, created, ...
+  /// The contents of manifest.json, if there is one: seq, attempt, metrics, world_size, created, ...
   std::optional<Value> metadata() const;
-  /// Throws StorageError naming the files that differ from the manifest; also for a directory that has none.
+  /// Throws StorageError that names the files that differ from the manifest; also if a directory has no manifest.
   void verify() const;
 
  private:

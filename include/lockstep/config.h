@@ -16,14 +16,18 @@ class Callback;
 /// How many workers, and what each of them gets.
 struct ScalingConfig {
   int num_workers = 1;
-  bool use_gpu = false;                                  ///< one GPU a worker, unless resources_per_worker says more
+  bool use_gpu = false;  ///< one GPU per worker, unless resources_per_worker has another number
   std::map<std::string, double> resources_per_worker{};  ///< "CPU", "GPU" or the user's own; never oversubscribed
   std::string placement_strategy = "PACK";               ///< PACK, SPREAD, STRICT_PACK or STRICT_SPREAD
+
+  bool operator==(const ScalingConfig&) const = default;
 };
 
-/// How often a run may start again after a failure.
+/// How often a run is retried after a failure.
 struct FailureConfig {
-  int max_failures = 0;  ///< -1: for ever
+  int max_failures = 0;  ///< -1: no limit
+
+  bool operator==(const FailureConfig&) const = default;
 };
 
 /// Which checkpoints stay on disk.
@@ -32,6 +36,8 @@ struct CheckpointConfig {
   std::string score_attribute{};     ///< empty: later is better
   std::string score_order = "max";   ///< "max" or "min"
   bool keep_all_ranks = false;       ///< merge the parts of all ranks (sharded models)
+
+  bool operator==(const CheckpointConfig&) const = default;
 };
 
 /// One run: its place on disk and its policies.
@@ -40,16 +46,20 @@ struct RunConfig {
   std::filesystem::path storage_path{};  ///< empty: ~/lockstep_results
   FailureConfig failure{};
   CheckpointConfig checkpoint{};
-  std::vector<Callback*> callbacks{};                           ///< borrowed for the length of fit()
+  std::vector<Callback*> callbacks{};                           ///< borrowed until the run is over
   int verbose = 1;                                              ///< 0: silent; 1, 2, 3: progress and output
   std::string log_to_console = "rank0";                         ///< whose output is shown: "rank0", "all" or "none"
-  std::optional<std::chrono::duration<double>> hang_timeout{};  ///< no progress for so long is a hang
-  std::chrono::duration<double> heartbeat_timeout{10.0};        ///< no heartbeat for so long is a hang
-  int max_report_size = 16'000'000;                             ///< most bytes of metrics in one report, up to 1 GiB
-  std::map<std::string, double> stop{};  ///< the run ends after a report of rank 0 with one of these metrics so great
+  std::optional<std::chrono::duration<double>> hang_timeout{};  ///< no progress for this long counts as a hang
+  std::chrono::duration<double> heartbeat_timeout{10.0};        ///< no heartbeat for this long counts as a hang
+  int max_report_size = 16'000'000;  ///< at most this many bytes of metrics in one report; up to 1 GiB
+  std::map<std::string, double>
+      stop{};  ///< ends the run after a report of rank 0 in which a metric has reached its value here
+  bool wait_for_resources = true;  ///< wait if other runs of the process hold them; false: throws EngineError
+
+  bool operator==(const RunConfig&) const = default;
 };
 
-/// All that a trainer takes besides its function.
+/// The arguments of a trainer besides its function.
 struct TrainerOptions {
   Value config = Value::object();  ///< what Session::config() gives
   ScalingConfig scaling{};

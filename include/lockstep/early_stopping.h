@@ -6,21 +6,21 @@
 
 namespace lockstep {
 
-/// Ends a run whose metric no longer gets better: after `patience` results of rank 0 in a row that are not better than
-/// the best before. Results without the metric do not count; a NaN is never better.
+/// Ends a run when a metric stops improving: after `patience` results of rank 0 in a row that are not better than the
+/// best before. Results without the metric do not count; NaN is never better.
 ///
 ///     lockstep::EarlyStopping early({.metric = "validation/loss", .patience = 3});
 ///     lockstep::DataParallelTrainer(train, {.run{.callbacks = {&early}}}).fit();
 class EarlyStopping : public Callback {
  public:
   struct Options {
-    std::string metric;        ///< of a nested one "validation/loss"
+    std::string metric;        ///< nested: "validation/loss"
     int patience = 1;          ///< 0 means 1
     std::string mode = "min";  ///< "max": greater is better
-    double min_delta = 0;      ///< better is better by more than this
+    double min_delta = 0;      ///< an improvement must be larger than this
   };
 
-  /// Throws ConfigError that names the option, its value and what it may be.
+  /// Throws ConfigError that names the option, its value and what is allowed.
   explicit EarlyStopping(Options options);
 
   std::string name() const override { return "EarlyStopping"; }
@@ -28,7 +28,7 @@ class EarlyStopping : public Callback {
   void on_start(const RunInfo&) override { reset(); }
   bool should_stop(const Value& metrics) override;
 
-  /// Forgets what it has seen.
+  /// Forgets the results so far.
   void reset();
   /// The best value so far.
   std::optional<double> best() const { return best_; }

@@ -19,7 +19,7 @@ class ConfigError : public Error {
   using Error::Error;
 };
 
-/// The disk or object store refused: look outside, or try again.
+/// The disk or object store refused an operation: check it, or retry.
 class StorageError : public Error {
   using Error::Error;
 };
@@ -29,7 +29,7 @@ class EngineError : public Error {
   using Error::Error;
 };
 
-/// A wait ended without what it waited for.
+/// A wait reached its timeout.
 class TimeoutError : public Error {
   using Error::Error;
 };
@@ -43,14 +43,14 @@ class InternalError : public Error {
 enum class FailureKind {
   exception,      ///< the training function raised
   exit,           ///< the process ended by itself before the function did
-  signal,         ///< killed by a signal (a native crash too)
-  out_of_memory,  ///< killed by the kernel for want of memory
-  heartbeat,      ///< the process stopped beating its heart
+  signal,         ///< killed by a signal, including native crashes
+  out_of_memory,  ///< killed by the kernel for lack of memory
+  heartbeat,      ///< no heartbeat within RunConfig::heartbeat_timeout
   hang,           ///< no progress within RunConfig::hang_timeout
   node,           ///< the node's agent was lost
-  callback,       ///< a callback in the driver raised
-  storage,        ///< a checkpoint could not be written or committed
-  internal        ///< anything else; the message tells
+  callback,       ///< a callback or a backend's hook in the driver raised
+  storage,        ///< a checkpoint or another file could not be written or read
+  internal        ///< anything else; see the message
 };
 
 /// "exception", "exit", ... as written to run.json.
@@ -58,17 +58,17 @@ std::string_view to_string(FailureKind kind);
 /// The inverse; an unknown word is `internal`.
 FailureKind failure_kind(std::string_view word);
 
-/// One rank's failure, as it travels between processes and stands in run.json.
+/// One rank's failure, as it is sent between processes and stored in run.json.
 struct Failure {
   FailureKind kind = FailureKind::internal;
   int rank = -1;     ///< -1: not of one rank
   std::string node;  ///< host name
   int attempt = 0;
   std::string message;                 ///< one line: what happened
-  std::string type;                    ///< the exception's class name, where there was one
+  std::string type;                    ///< the exception's class name, if there was one
   std::string traceback;               ///< Python traceback or native stack, may be empty
   std::vector<std::string> log_lines;  ///< the last lines that the rank printed
-  std::vector<unsigned char> pickled;  ///< the exception itself, pickled; opaque to all but the user's own process
+  double time = 0;                     ///< when the driver heard of it, in seconds since 1970; 0: unknown
 };
 
 struct Result;
@@ -78,9 +78,9 @@ class TrainingError : public Error {
  public:
   TrainingError(const std::string& message, std::shared_ptr<const Result> result)
       : Error(message), result_(std::move(result)) {}
-  /// What the run came to until then, with its last checkpoint and metrics.
+  /// The state of the run when it failed, with its last checkpoint and metrics.
   const Result& result() const { return *result_; }
-  /// Those of the result: the first failing rank first.
+  /// The failures of the result, the first failing rank first.
   const std::vector<Failure>& failures() const;
 
  private:

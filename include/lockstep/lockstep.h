@@ -7,6 +7,7 @@
 #include <lockstep/early_stopping.h>
 #include <lockstep/error.h>
 #include <lockstep/result.h>
+#include <lockstep/run_handle.h>
 #include <lockstep/session.h>
 #include <lockstep/trainer.h>
 #include <lockstep/value.h>

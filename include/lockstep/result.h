@@ -11,10 +11,10 @@
 
 namespace lockstep {
 
-/// What a run came to. Everything in it can be read again from the run directory.
+/// The result of a run. All of it can be read again from the run directory.
 struct Result {
   std::filesystem::path path;       ///< the run directory
-  std::string state;                ///< finished, failed, interrupted, running, died
+  std::string state;                ///< finished, failed, interrupted, stopped, running, died
   Value metrics = Value::object();  ///< rank 0's last report, with the autofilled keys
   Value config = Value::object();
   std::optional<Checkpoint> checkpoint;                        ///< the latest
@@ -27,7 +27,7 @@ struct Result {
     return best_checkpoints.empty() ? checkpoint : std::optional(best_checkpoints.back().first);
   }
 
-  /// Reads a run by its directory, or its name in the default storage path. Throws StorageError when there is none.
+  /// Reads a run, given its directory or its name in the default storage path. Throws StorageError if there is none.
   static Result from_path(const std::filesystem::path& run);
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Training of LibTorch models on many workers. A training function becomes a distributed one by three lines:
+/// Trains LibTorch models on many workers. Three lines make a training function distributed:
 ///
 ///     void train(lockstep::Session& session) {
 ///       auto model = lockstep::torch::prepare_model(Net());                                              // 1
@@ -20,10 +20,10 @@
 ///       lockstep::TorchTrainer(train, {.scaling = {.num_workers = 4}}).fit();                            // 3
 ///     }
 ///
-/// Everything here works outside of a worker too, as in a run with one worker. What exchanges data between workers says
-/// so: every rank calls it, in the same order. The functions are for the thread that trains.
+/// Everything here also works outside a worker, as in a run with one worker. Functions that exchange data between
+/// workers say so: every rank must call them, in the same order. Call all functions from the thread that trains.
 ///
-/// `lockstep::torch` hides LibTorch's `torch` inside of namespace lockstep: do not write `using namespace lockstep`.
+/// `lockstep::torch` hides LibTorch's `torch` inside namespace lockstep: do not write `using namespace lockstep`.
 
 #include <lockstep/lockstep.h>
 #include <lockstep/torch/amp.h>

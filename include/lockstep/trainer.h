@@ -1,7 +1,9 @@
 #pragma once
 
 #include <lockstep/config.h>
+#include <lockstep/dataset.h>
 #include <lockstep/result.h>
+#include <lockstep/run_handle.h>
 #include <lockstep/session.h>
 #include <string>
 
@@ -10,8 +12,8 @@ namespace lockstep {
 /// A training function: runs once on every worker.
 using TrainFunction = void (*)(Session&);
 
-/// First thing in main. In a worker process it runs the registered function and never returns; elsewhere it only
-/// remembers the arguments, which workers get as they are.
+/// Call it first in main. In a worker process it runs the registered function and never returns; elsewhere it only
+/// stores the arguments, which workers get unchanged.
 void init(int argc, char** argv);
 
 /// Runs a registered function on many workers.
@@ -24,15 +26,25 @@ void init(int argc, char** argv);
 ///     }
 class DataParallelTrainer {
  public:
-  /// Throws ConfigError when the options are wrong or the function is not registered. Starts nothing.
+  /// Throws ConfigError if the options are wrong or the function is not registered. Starts nothing.
   explicit DataParallelTrainer(TrainFunction function, TrainerOptions options = {});
 
-  /// Runs to the end and returns what came of it. Throws TrainingError when the run failed for good, EngineError or
-  /// StorageError when it could not run. One at a time per process.
+  /// The data sets that Session::dataset_shard() gives, by name. Call it before fit(); after restore() too, as a run
+  /// directory does not keep them. Throws ConfigError if the configuration is wrong or names another data set.
+  ///
+  ///     trainer.datasets({{"train", lockstep::read_parquet("train/*.parquet")}}).fit();
+  DataParallelTrainer& datasets(const std::map<std::string, DatasetPlan>& plans, const DataConfig& config = {});
+
+  /// Runs to the end and returns the result. Throws TrainingError if the run failed for good, EngineError or
+  /// StorageError if it could not run.
   Result fit();
 
-  /// A trainer that goes on with a run: same directory, latest good checkpoint. fit() of a finished run returns its
-  /// result at once. `path` is the run's directory, or its name in the default storage path, here and below.
+  /// The same in a new thread, which also calls the callbacks. Throws ConfigError or StorageError if the run cannot
+  /// begin; wait() throws all later errors.
+  RunHandle start();
+
+  /// A trainer that continues a run: same directory, latest valid checkpoint. fit() of a finished run returns its
+  /// result at once. Here and below, `path` is the run's directory, or its name in the default storage path.
   static DataParallelTrainer restore(const std::filesystem::path& path, TrainFunction function);
   /// Whether `path` holds a run.
   static bool can_restore(const std::filesystem::path& path);
@@ -41,22 +53,25 @@ class DataParallelTrainer {
   std::string trainer_ = "DataParallelTrainer";  ///< the class's name, for run names and run.json
 
  private:
+  RunHandle prepare(bool observed);
+
   std::string function_;
+  Bytes data_;  ///< of datasets(), as workers get them
   TrainerOptions options_;
   bool restore_ = false;
 };
 
 namespace detail {
-/// Two functions may have one name: static ones of two files, or those of two namespaces.
+/// Two functions may have the same name: static ones of two files, or those of two namespaces.
 bool register_function(const char* name, TrainFunction function);
-/// The session of this process if it is a worker, whatever its trainer; else nullptr.
+/// The session of this process if it is a worker of any trainer, otherwise nullptr.
 Session* running_session();
 bool set_default_agent(const char* path);
 }  // namespace detail
 
 }  // namespace lockstep
 
-/// Makes a function known to worker processes. At namespace scope, in the file that defines the function.
+/// Registers a function for worker processes. Use it at namespace scope, in the file that defines the function.
 #define LOCKSTEP_TRAIN_FUNCTION(function) LOCKSTEP_REGISTER_(function, __LINE__)
 #define LOCKSTEP_REGISTER_(function, line) LOCKSTEP_REGISTER_AT_(function, line)
 #define LOCKSTEP_REGISTER_AT_(function, line)                     \

@@ -11,12 +11,12 @@ namespace lockstep {
 /// Metrics, configurations and the plain part of a checkpoint are Values; the same values exist in Python.
 using Value = nlohmann::ordered_json;
 
-/// Bytes whose meaning the holder does not look into.
+/// Opaque bytes.
 using Bytes = std::vector<std::uint8_t>;
 
 }  // namespace lockstep
 
-/// Reading a key that a dict does not have, as in `session.config()["epochs"]`, throws ConfigError that names the key
-/// and those there are. Only writing, to a dict that is not const, adds one.
+/// Reading a missing key of a dict, as in `session.config()["epochs"]`, throws ConfigError that names the key and the
+/// existing ones. Only writing to a non-const dict adds a key.
 template <>
 const lockstep::Value& lockstep::Value::operator[](const std::string& key) const;

@@ -19,7 +19,7 @@ if sys.platform != "linux":
 from lockstep import _core, session, train
 from lockstep.callbacks import Callback, EarlyStopping, LoggerCallback
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from lockstep.config import CheckpointConfig, DataConfig, FailureConfig, RunConfig, ScalingConfig
 from lockstep.errors import (
     ConfigError,
     EngineError,
@@ -32,7 +32,9 @@ from lockstep.errors import (
     TrainingInterrupted,
 )
 from lockstep.result import Result
+from lockstep.run_handle import RunHandle
 from lockstep.trainer import DataParallelTrainer
+from lockstep.worker_group import WorkerGroup
 
 _core.set_error_types(ConfigError, StorageError, EngineError, LockstepTimeoutError, InternalError)
 
@@ -43,6 +45,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointConfig",
     "ConfigError",
+    "DataConfig",
     "DataParallelTrainer",
     "EarlyStopping",
     "EngineError",
@@ -53,11 +56,13 @@ __all__ = [
     "LoggerCallback",
     "Result",
     "RunConfig",
+    "RunHandle",
     "ScalingConfig",
     "SerializationError",
     "StorageError",
     "TrainingFailedError",
     "TrainingInterrupted",
+    "WorkerGroup",
     "__version__",
     "session",
     "train",

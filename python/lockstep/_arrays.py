@@ -1,14 +1,14 @@
 """Arrays of ``tensors.safetensors`` and the entries of ``data.json`` that refer to them.
 
-The file holds each piece of memory once, in C order. An entry says which part of it is meant and how that lies::
+The file holds each piece of memory once, in C order. An entry says which part of it is meant, and its strides::
 
     {"$tensor": NAME, "kind": "torch",
      "shape": [...], "stride": [...], "offset": N,    the view: in elements; by default all of it, in C order
      "dtype": "complex128",                           the stored bytes are seen as this type; "shape" is given then
-     "layout": [...]}                                 strides of the stored array in memory, where gaps lie between
+     "layout": [...]}                                 strides of the stored array in memory, if it has gaps
 
-An entry without these is the stored array itself. Entries come from files: whatever they hold, nothing is read or
-written outside of the array's own memory.
+An entry without these is the stored array itself. Entries come from files and are not trusted: whatever they say,
+nothing outside the array's own memory is read or written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from lockstep.errors import StorageError
 
 Tensor = tuple[str, str, tuple[int, ...], Any]
-"""Name, safetensors' word for the type, shape, and a buffer of the bytes."""
+"""Name, safetensors' name of the type, shape, and a buffer of the bytes."""
 
 WORDS = {
     "float64": "F64",
@@ -43,25 +43,25 @@ WORDS = {
     "float8_e5m2fnuz": "F8_E5M2FNUZ",
     "float8_e8m0fnu": "F8_E8M0",
 }
-"""safetensors' words for the types, by the names that numpy and torch have for them."""
+"""safetensors' names of the types, by those of numpy and torch."""
 _NAMES = {word: name for name, word in WORDS.items()}
 
 PARTS = {"complex128": ("float64", 2), "complex32": ("float16", 2), "float4_e2m1fn_x2": ("uint8", 1)}
-"""Types that the file format lacks: what an element is stored as, and how many of them."""
+"""Types that the file format lacks: the type that an element is stored as, and how many of them."""
 
 _NUMPY_TYPES = [*(name for name in WORDS if name != "bfloat16" and not name.startswith("float8")), "complex128"]
 
 MAX_SPREAD = 4
-"""Gaps between elements come back as long as they make an array at most this many times as large."""
+"""Gaps between elements are restored if the array with gaps is at most this many times as large as without."""
 
 
 def is_known(dtype: str) -> bool:
-    """Whether arrays of this type go into the file."""
+    """Whether arrays of this type can be stored in the file."""
     return dtype in WORDS or dtype in PARTS
 
 
 def as_stored(dtype: str, shape: Sequence[int]) -> tuple[str, tuple[int, ...]]:
-    """The word and shape under which the file holds an array.
+    """The type and shape under which the file holds an array.
 
     >>> as_stored("float32", (2, 3)), as_stored("complex128", (2, 3))
     (('F32', (2, 3)), ('F64', (2, 3, 2)))
@@ -93,7 +93,7 @@ def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """How many elements lie from the first to the last one.
+    """The number of elements from the first to the last one in memory.
 
     >>> extent((2, 3), (8, 2))
     13
@@ -104,7 +104,7 @@ def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def layout_of(found: Mapping[str, Any], tensor: Tensor) -> tuple[int, ...] | None:
-    """The entry's "layout", checked; None when the array has no gaps."""
+    """The entry's "layout", checked; None if the array has no gaps."""
     if "layout" not in found:
         return None
     layout, shape = _numbers(found, "layout", tensor), tensor[2]
@@ -116,7 +116,7 @@ def layout_of(found: Mapping[str, Any], tensor: Tensor) -> tuple[int, ...] | Non
 def view_of(
     found: Mapping[str, Any], tensor: Tensor, layout: tuple[int, ...] | None, count: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Shape, strides and offset that an entry asks for, all inside the `count` elements that there are."""
+    """The shape, strides and offset of an entry, checked to lie within `count` elements."""
     if "dtype" in found and "shape" not in found:
         raise _bad(f"the dtype {found['dtype']!r}", tensor, "but no shape")
     shape = _numbers(found, "shape", tensor) if "shape" in found else tensor[2]
@@ -131,7 +131,7 @@ def view_of(
 
 
 def fill(memory: Any, tensor: Tensor, layout: tuple[int, ...] | None) -> None:
-    """Copies a stored array to `memory`, a numpy array of bytes that is as long as the array with its gaps."""
+    """Copies a stored array to `memory`, a numpy array of bytes with room for the array with its gaps."""
     import numpy
 
     _, _, shape, buffer = tensor
@@ -147,7 +147,7 @@ def fill(memory: Any, tensor: Tensor, layout: tuple[int, ...] | None) -> None:
 
 
 def numpy_array(tensor: Tensor, found: Mapping[str, Any], memories: dict[Any, Any]) -> Any:
-    """The numpy array that an entry stands for, the caller's own to change. `memories` are those of the same call."""
+    """The numpy array of an entry, which the caller may change. `memories` holds the arrays loaded by the same call."""
     import numpy
 
     layout = layout_of(found, tensor)
@@ -178,7 +178,7 @@ def _numpy_memory(tensor: Tensor, layout: tuple[int, ...] | None) -> Any:
     count = extent(tensor[2], layout or c_strides(tensor[2]))
     memory = numpy.zeros(count, dtype) if layout else numpy.empty(count, dtype)
     fill(memory.view(numpy.uint8), tensor, layout)
-    if name == "bfloat16":  # numpy has no such type; float32 holds every bfloat16 exactly
+    if name == "bfloat16":  # numpy has no such type; float32 represents every bfloat16 exactly
         return (memory.astype(numpy.uint32) << 16).view(numpy.float32)
     return memory
 

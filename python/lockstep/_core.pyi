@@ -1,14 +1,22 @@
 """The compiled core. Internal: the public names are those of ``lockstep``."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import lockstep._hooks
+import lockstep.callbacks
+import lockstep.config
 
 __version__: str
+LOOPBACK: str
+"""The address by which a machine reaches itself, and no other machine does."""
 
 def set_error_types(config: type, storage: type, engine: type, timeout: type, internal: type) -> None: ...
-def check_run_name(name: str) -> None: ...
 def check_hosts(hosts: Sequence[str]) -> None: ...
-def node_resources() -> dict[str, float]: ...
+def total_resources() -> dict[str, float]: ...
+def available_resources() -> dict[str, float]: ...
+def declare_resources(declared: dict[str, float]) -> None: ...
+def leases() -> int: ...
 
 class Checkpoint:
     """A handle on a directory or on files in memory; see include/lockstep/checkpoint.h."""
@@ -18,20 +26,20 @@ class Checkpoint:
     @staticmethod
     def from_bytes(data: bytes) -> Checkpoint: ...
     @staticmethod
-    def from_parts(parts: DictParts) -> Checkpoint: ...
+    def from_parts(parts: EncodedDict) -> Checkpoint: ...
     @property
     def path(self) -> str | None: ...
     def files(self) -> list[str]: ...
     def read(self, file: str) -> bytes: ...
     def tensors(self) -> list[tuple[str, str, tuple[int, ...], memoryview]]:
-        """(name, safetensors dtype word, shape, read-only bytes)."""
+        """(name, safetensors' name of the dtype, shape, read-only bytes)."""
     def metadata(self) -> dict[str, Any] | None: ...
     def verify(self) -> None: ...
     def to_bytes(self) -> bytes: ...
     def to_directory(self, path: str) -> None: ...
 
-class DictParts:
-    """A dict checkpoint taken apart by Python; borrows the buffers until it is reported or made into a Checkpoint."""
+class EncodedDict:
+    """A dict checkpoint encoded by Python; borrows the buffers until it is reported or made into a Checkpoint."""
 
     def __init__(
         self,
@@ -44,19 +52,31 @@ class WorkerSession:
     """One per worker process; see src/worker/worker_session.h."""
 
     def __init__(self, fd: int) -> None:
-        """Reads the first message and starts beating the heart."""
+        """Reads the first message and starts the heartbeat."""
     @property
     def begin(self) -> dict[str, Any]:
-        """The fields of Begin (env, python_path, cwd, ranks, names, extra), without checkpoint contents."""
+        """The fields of Begin (env, python_path, cwd, ranks, peers, names, services), without checkpoint contents."""
+    def node_address(self, rank: int) -> str: ...
     def start(self) -> None:
         """Tells the driver that the function is about to run."""
-    def report(self, metrics: dict[str, Any] | None, checkpoint: DictParts | Checkpoint | None) -> bool:
-        """Without metrics: a checkpoint alone, which is no result of the run. Whether the function is to end here."""
+    def report(self, metrics: dict[str, Any] | None, checkpoint: EncodedDict | Checkpoint | bool | None) -> bool:
+        """Without metrics: a checkpoint alone, which is not a result. Returns whether the function must end now.
+
+        `checkpoint` is True if there is one that this rank does not keep.
+        """
     def checkpoint(self) -> Checkpoint | None: ...
+    def saved_position(self, dataset: str) -> str | None:
+        """The JSON that set_position() got before the checkpoint that this attempt resumes from."""
+    def set_position(self, dataset: str, position: str) -> None:
+        """What rank 0's checkpoints hold for this data set from now on, as JSON."""
+    def keep_file(self, name: str, contents: bytes) -> None:
+        """Rank 0's checkpoints hold this file from now on; empty contents: no longer."""
     def meet(self, value: bytes, timeout: float) -> bytes: ...
+    def serve_calls(self, answer: Callable[[bytes], bytes]) -> None:
+        """Answers the driver's calls until no more come; does nothing unless ``begin["calls"]``."""
     def finish(self, value: bytes) -> None: ...
     def wait_for_next(self) -> tuple[WorkerSession, bytes] | None:
-        """After finish() of a kept worker: its next session and payload; None when the agent is gone."""
+        """After finish() of a kept worker: its next session and payload; None if the agent is gone."""
     def fail(self, failure: dict[str, Any]) -> None: ...
     @property
     def stopping(self) -> bool: ...
@@ -66,10 +86,10 @@ class WorkerSession:
     def keeps_checkpoints(self) -> bool: ...
 
 def install_native_stacks(fd: int) -> None:
-    """On SIGUSR2, writes the native stack of the interrupted thread there."""
+    """Makes SIGUSR2 write the native stack of the interrupted thread to this descriptor."""
 
 class RunOutcome:
-    """What run() came to; from_path() reads the same from a run directory."""
+    """What a run came to; read_run() reads the same from a run directory."""
 
     path: str
     state: str
@@ -80,6 +100,23 @@ class RunOutcome:
     failures: list[dict[str, Any]]
     error: str
     trainer: str
+
+class RunView:
+    """A run as its directory shows it; see src/store/run_view.h."""
+
+    @staticmethod
+    def read(path: str) -> RunView: ...
+    @staticmethod
+    def read_leniently(path: str) -> RunView:
+        """Fields of run.json that have another type than Lockstep writes keep their defaults."""
+    @property
+    def state(self) -> str: ...
+    @property
+    def created(self) -> float:
+        """In seconds since 1970; 0: unknown."""
+
+def number_at(metrics: dict[str, Any], key: str) -> float | None:
+    """The number at `key`, or at that path of nested dicts (``"validation/loss"``); True is 1, NaN is a number."""
 
 def read_run(path: str) -> RunOutcome: ...
 def find_run(name: str) -> str | None: ...
@@ -93,19 +130,120 @@ def read_json(run: str, name: str) -> Any: ...
 def default_storage_path() -> str:
     """Where runs lie unless they say otherwise: LOCKSTEP_STORAGE_PATH, or lockstep_results in the home directory."""
 
-def run(
-    options: dict[str, Any],
-    payload: bytes,
-    callbacks: list[Any],
-    resume_from: Checkpoint | None,
-    handle_signals: bool,
-    agent: AgentSlot | None = None,
-) -> tuple[RunOutcome, int, list[bytes]]:
-    """Runs to the end, the GIL released. A failed or interrupted run is an outcome like any other.
+class ScalingConfig:
+    """The checked values of a ``lockstep.ScalingConfig``; see include/lockstep/config.h and src/store/settings.h.
 
-    The number is that of the signal that interrupted it, or 0; the list is what the functions returned, pickled, with
-    the option keep_workers. Without an agent of its own a run has the process's.
+    This class and the three like it read the attributes that `names` lists from the object that is given, or from
+    `instead`, and raise ConfigError for a wrong one. Without an object they hold the defaults.
     """
+
+    names: ClassVar[tuple[str, ...]]
+    def __init__(self, given: lockstep.config.ScalingConfig = ..., **instead: object) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+class FailureConfig:
+    names: ClassVar[tuple[str, ...]]
+    def __init__(self, given: lockstep.config.FailureConfig = ..., **instead: object) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+class CheckpointConfig:
+    names: ClassVar[tuple[str, ...]]
+    def __init__(self, given: lockstep.config.CheckpointConfig = ..., **instead: object) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+class RunConfig:
+    names: ClassVar[tuple[str, ...]]
+    failure_config: FailureConfig
+    checkpoint_config: CheckpointConfig
+    def __init__(self, given: lockstep.config.RunConfig = ..., **instead: object) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+class BackendNeeds:
+    """What a backend asks of the run; see src/store/run_settings.h."""
+
+    environment: Mapping[str, str]
+    preload: Sequence[str]
+    backend_cls: str
+    services: Mapping[str, Any]
+    replace_workers: bool
+
+class RunSettings:
+    """How a run was set up, from its run.json."""
+
+    scaling: ScalingConfig
+    run: RunConfig
+    backend: BackendNeeds | None
+
+def read_settings(path: str) -> RunSettings: ...
+
+class Program:
+    """The command line of the fork server, with its whole environment, and the sys.path of workers."""
+
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], cwd: str, python_path: Sequence[str]
+    ) -> None: ...
+
+class Function:
+    """What workers get (`payload`), and what the run directory keeps for restore() with its SHA-256."""
+
+    def __init__(self, payload: bytes, kept: bytes | None = None, sha256: str = "") -> None: ...
+
+class RunPlan:
+    """All that a run needs besides the function and the callbacks; see src/driver/run_plan.h."""
+
+    trainer: str
+    scaling: ScalingConfig
+    run: RunConfig
+    config: Any
+    metadata: Any
+    resume_from: Checkpoint | None
+    restore: bool
+    program: Program
+    backend: BackendNeeds | None
+    record: bool
+    keep_workers: bool
+    only_deaths: bool
+
+class Run:
+    """A run of this process; see src/train/active_run.h."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        function: Function,
+        callbacks: list[lockstep.callbacks.CallbackAdapter],
+        hooks: lockstep._hooks.BackendHooks | None = None,
+        *,
+        claims_signals: bool,
+        agent: AgentSlot | None = None,
+        observed: bool = False,
+    ) -> None:
+        """Prepares it. With `claims_signals`, Ctrl-C is for the run alone until it is over; otherwise Python handles it
+        too. Without an agent of its own a run has the process's. An `observed` run goes on in the background, and only
+        such a run has metrics and reports."""
+    @staticmethod
+    def finished(outcome: RunOutcome) -> Run: ...
+    def run(self) -> None:
+        """Runs to the end in the calling thread, with the GIL released."""
+    def give_up(self) -> None:
+        """Says that run() will not be called."""
+    def wait(self, timeout: float | None = None, claims_signals: bool = False) -> tuple[RunOutcome, int, list[bytes]]:
+        """The outcome, which may be a failure; the signal that interrupted the run, or 0; and what the functions
+        returned, pickled, if the plan keeps the workers. Raises the error of a run that could not run."""
+    def next(self) -> dict[str, Any] | None:
+        """Waits for the next report. None: the run is over."""
+    def stop(self, checkpoint: bool) -> None: ...
+    @property
+    def dropped(self) -> int: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def metrics(self) -> dict[str, Any]: ...
+    @property
+    def path(self) -> str: ...
+
+def stop_runs() -> None:
+    """Stops the runs that do not claim signals, and waits for their ends. No such run can begin any more."""
 
 def end_by_signal(number: int) -> None:
     """Lets the process die of this signal when Python has ended, atexit functions included."""
@@ -148,5 +286,49 @@ class ReportSink:
     def flush(self) -> None: ...
     def close(self) -> None: ...
 
+AUTOFILLED_KEYS: frozenset[str]
+"""The keys that the driver adds to reported metrics."""
+
 def as_in_files(value: Any) -> Any:
     """`value`, which may be reported, as files hold it: with the summaries of arrays."""
+
+def score_of(checkpoint: Checkpoint, metrics: dict[str, Any], attribute: str) -> float | None:
+    """The number at `attribute` of the checkpoint's dict, else of the metrics; see src/store/score.h."""
+
+def decide_retention(
+    scores: Sequence[tuple[int, float | None]], num_to_keep: int | None, order: str
+) -> tuple[list[int], list[int]]:
+    """Which numbers go, and the best ones, worst first; see src/store/retention.h."""
+
+def replace_file(path: str, contents: bytes) -> None:
+    """Makes the file, and the directories above it; readers see the old contents or the new. Raises StorageError."""
+
+def generator_seed(seed: int, epoch: int, part: int | None = None) -> int:
+    """A seed of 63 bits made from all numbers: seed 1 in epoch 0 differs from seed 0 in epoch 1."""
+
+class Deal:
+    """What one rank takes of an epoch, from a position to the end; see src/data/order.h."""
+
+    def __init__(self, total: int, start: int, rank: int, world: int, batch_size: int, drop_last: bool) -> None: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def places(self) -> tuple[range, int | None]:
+        """The rank's places, and one more to pad with, which another rank takes too."""
+    def __len__(self) -> int:
+        """The number of the rank's places, the padding included."""
+    def position_after(self, batches: int) -> int:
+        """How many places are used when every rank has had so many batches."""
+
+class SampleOrder:
+    """The shuffled order of one epoch, which is that of torch.randperm()."""
+
+    def __init__(self, size: int, seed: int, epoch: int) -> None: ...
+    @staticmethod
+    def name(shuffle: bool, seed: int) -> str:
+        """A name that differs between different orders."""
+    def __len__(self) -> int: ...
+    def samples(self, deal: Deal, first: int, count: int) -> list[int]:
+        """At most `count` of the rank's samples, from the `first` on."""

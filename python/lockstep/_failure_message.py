@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 
 from lockstep import _sources
-from lockstep.errors import Failure, last_attempt
+from lockstep._failed_error import last_attempt
+from lockstep.errors import Failure
 
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in ')
 
@@ -18,14 +19,14 @@ def failure_message(
     trainer: str,
     error: str = "",
     *,
-    where: str = "fit",
+    where: str = "trainer",
     has_checkpoint: bool = True,
 ) -> str:
     """The text of a TrainingFailedError about `failures` of all attempts of the run at `path`.
 
-    The last attempt's first failing rank comes first and at length; the others are grouped by what happened to them.
-    `error` is what the core said; it stands alone when no rank failed. `where` is the word in brackets: what the user
-    called. Without a `path` nothing is said of restoring.
+    The first failing rank of the last attempt comes first, in detail; the others are grouped by what happened to them.
+    `error` is the core's message; it is used alone if no rank failed. `where` is the word in brackets: what the run
+    was started on. Without a `path` there is no advice on restoring.
     """
     last = last_attempt(failures)
     lines: list[str] = []
@@ -60,23 +61,23 @@ def interrupt_message(path: str, trainer: str, signal: str, *, has_checkpoint: b
     if not _is_there(path):
         advice = f"its directory {path} is gone, so it cannot be restored"
     elif has_checkpoint:
-        advice = f"{call} goes on from the last checkpoint"
+        advice = f"{call} continues from the last checkpoint"
     else:
         advice = f"there is no checkpoint yet: {call} starts from the beginning"
-    return f"[fit] the run was interrupted by {signal}; {advice}"
+    return f"[trainer] the run was interrupted by {signal}; {advice}"
 
 
 def _how_to_go_on(path: str, trainer: str, *, in_function: bool, has_checkpoint: bool) -> list[str]:
     if not _is_there(path):
-        return [f"There is no run directory {path} any more: nothing can be restored."]
+        return [f"The run directory {path} no longer exists, so the run cannot be restored."]
     call = f'{trainer}.restore("{path}", train_func).fit()' if in_function else f'{trainer}.restore("{path}").fit()'
     lines = [
-        f"To go on from the last checkpoint: {call}"
+        f"To continue from the last checkpoint: {call}"
         if has_checkpoint
         else f"There is no checkpoint yet. To start from the beginning: {call}"
     ]
     if in_function:
-        lines.append("Without train_func the function runs that the run has stored: the old one, not yet mended.")
+        lines.append("Without train_func, the stored function runs again: the old one, without your fix.")
     return lines
 
 
@@ -85,7 +86,7 @@ def _is_there(path: str) -> bool:
 
 
 def _traceback(failure: Failure, path: str) -> list[str]:
-    """Its lines; the stacks of a hang have no source lines of their own."""
+    """The lines of the traceback; source lines are added to the stacks of a hang, which have none."""
     told = failure.traceback.rstrip().splitlines()
     if failure.kind != "hang" or not path:
         return told
@@ -118,7 +119,7 @@ def _firsts(failures: Sequence[Failure]) -> list[Failure]:
 
 
 def _without_traceback(failure: Failure) -> list[str]:
-    """The log lines before the traceback, which the worker prints as well."""
+    """The log lines before the traceback, because the worker prints the traceback too."""
     lines = [line.rstrip("\n") for line in failure.log_lines]
     told = failure.traceback.rstrip().splitlines()
     for start in range(len(lines)):
@@ -131,7 +132,7 @@ def _without_traceback(failure: Failure) -> list[str]:
 
 
 def _without_end(printed: list[str], told: list[str]) -> list[str]:
-    """A line that was not ended, a prompt perhaps, has the traceback's first line behind it."""
+    """An unfinished line, such as a prompt, is followed by the traceback's first line."""
     if not printed or not told or not printed[-1].endswith(told[-1]):
         return printed
     rest = printed[-1].removesuffix(told[-1])

@@ -1,8 +1,8 @@
 """The warm process that workers are forked from: ``python -m lockstep._fork_server MODULE...``.
 
-The agent starts it (``src/agent/fork_server.h`` has the protocol), it imports the modules once, and then forks one
-worker per request. A module whose name ends with ``?`` may be missing. A child of a process with threads can hang: a
-module that starts one is left to the workers, each of which imports it for itself (``!`` marks it).
+The agent starts it (``src/agent/fork_server.h`` has the protocol). It imports the modules once, and then forks one
+worker per request. A module whose name ends with ``?`` may be missing. A child of a process with threads can hang, so a
+module that starts threads is imported by each worker instead (``!`` marks it).
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 _DEFAULT_MODULES = ("cloudpickle", "numpy?")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
 _MAX_PACKET = 64 << 10
 
 
 def main(modules: Sequence[str]) -> NoReturn:
-    """Serves the agent at the other end of the socket that the environment names, until it closes the socket."""
+    """Serves the agent at the other end of the socket named by the environment, until the agent closes it."""
     agent = socket.socket(fileno=int(os.environ.pop("LOCKSTEP_FORK_SERVER_FD")))
     agent.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -41,7 +42,7 @@ def main(modules: Sequence[str]) -> NoReturn:
     except BaseException:
         agent.send(b"failed\n" + traceback.format_exc().encode(errors="replace")[: _MAX_PACKET - 16])
         os._exit(1)
-    # From here on the agent's end is seen at the socket, and then the workers' families are ended too.
+    # From here on a closed socket shows that the agent is gone; then the workers' process groups are killed too.
     _prctl(_PR_SET_PDEATHSIG, 0)
     gc.enable()
     gc.freeze()
@@ -51,11 +52,14 @@ def main(modules: Sequence[str]) -> NoReturn:
 
 
 def _import(modules: Sequence[str], agent: socket.socket) -> None:
-    # With more than one thread, libraries start pools at import or at their first operation, and forked children hang
-    # in them. Workers set their own numbers.
+    # With more than one thread, libraries start thread pools at import or at their first operation, and forked children
+    # hang in them. Workers set their own number of threads.
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    gc.disable()  # big frameworks make millions of objects that stay: a sixth of their import is looking for garbage
+    # pyarrow's jemalloc, which it does not use by default, would start one at once.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    # Large frameworks make millions of objects that stay alive; garbage collection takes a sixth of their import time.
+    gc.disable()
     for module in modules:
         try:
             importlib.import_module(module.removesuffix("?"))
@@ -72,8 +76,10 @@ def _threads() -> int:
 
 
 def _start_over(agent: socket.socket, without: str) -> None:
-    """Becomes a new fork server, whose workers import that module themselves."""
-    sys.stderr.write(f"lockstep: importing {without} starts threads: every worker imports it anew, and starts later\n")
+    """Replaces this process by a new fork server, whose workers import that module themselves."""
+    sys.stderr.write(
+        f"lockstep: importing {without} starts threads, so every worker imports it by itself and starts later\n"
+    )
     _flush()
     os.environ["LOCKSTEP_FORK_SERVER_FD"] = str(agent.fileno())
     agent.set_inheritable(True)
@@ -95,17 +101,17 @@ def _serve(agent: socket.socket, own: Sequence[str]) -> NoReturn:
             packet, fds = _receive(agent)
             if not packet:
                 _end(workers)
-            rank = int(packet.split()[1])
+            ticket = packet.split()[1].decode()
             try:
                 pidfd = _fork(agent, workers, fds, own)
             except OSError as error:
-                agent.send(f"refused {rank} {error}".encode())
+                agent.send(f"refused {ticket} {error}".encode())
                 continue
             finally:
                 for passed in fds:
                     os.close(passed)
             events.register(pidfd, select.POLLIN)
-            socket.send_fds(agent, [f"started {rank} {workers[pidfd]}".encode()], [pidfd])
+            socket.send_fds(agent, [f"started {ticket} {workers[pidfd]}".encode()], [pidfd])
 
 
 def _receive(agent: socket.socket) -> tuple[bytes, Sequence[int]]:
@@ -153,11 +159,13 @@ def _become_worker(
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
+        # What it starts stays its own while it lives: the agent kills the orphans that come to it.
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         agent.close()
         for pidfd in siblings:
             os.close(pidfd)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        # Python's own generator is seeded anew after a fork; numpy's would be the same on every rank.
+        # Python reseeds its own generator after a fork; numpy's would be the same on every rank.
         if "numpy.random" in sys.modules:
             sys.modules["numpy.random"].seed()
         for module in own:
@@ -176,14 +184,14 @@ def _report_exit(agent: socket.socket, pidfd: int, pid: int) -> None:
     os.close(pidfd)
     assert end is not None
     code, number = (end.si_status, 0) if end.si_code == os.CLD_EXITED else (0, end.si_status)
-    # When the agent is gone, the end of its socket tells.
+    # If the agent is gone, its closed socket is handled elsewhere.
     with contextlib.suppress(OSError):
         agent.send(f"exited {pid} {code} {number}".encode())
 
 
 def _end(workers: dict[int, int]) -> NoReturn:
     for pid in workers.values():
-        # Every worker leads a process group of its own, and is not reaped yet.
+        # Every worker leads its own process group, and has not been reaped yet.
         try:
             os.killpg(pid, signal.SIGKILL)
         except OSError:

@@ -1,14 +1,15 @@
-"""What the trainers of frameworks share: one has a configuration of its own type, under one or more spellings."""
+"""Base class of TorchTrainer, TensorflowTrainer, ...: handles the framework's config object and its alternative keyword
+names."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import RunConfig, ScalingConfig, TrainLoopConfig
+from lockstep.config import DataConfig, RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.errors import ConfigError
 from lockstep.trainer import DataParallelTrainer
 
@@ -17,35 +18,36 @@ if TYPE_CHECKING:
 
 
 class Settings(NamedTuple):
-    """What every trainer takes beside its function and its framework; restore() takes no metadata."""
+    """The arguments that every framework trainer has in common; restore() takes no metadata."""
 
     scaling_config: ScalingConfig | None
     run_config: RunConfig | None
     resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None
+    datasets: Mapping[str, Any] | None
+    dataset_config: DataConfig | None
+    preprocessor: Any
     metadata: dict[str, Any] | None = None
 
 
 class FrameworkTrainer(DataParallelTrainer):
-    """The base of a framework's trainer, which states its public signatures and hands over what it was given::
+    """The base of a framework's trainer. The subclass declares the public signatures and passes its arguments on::
 
         class TorchTrainer(FrameworkTrainer):
             _config_type = TorchConfig
             _two_spellings = "torch_config and torch_backend are two spellings of one thing; give one"
 
             def __init__(self, function, *, train_loop_config=None, torch_config=None, torch_backend=None, ...):
-                settings = Settings(scaling_config, run_config, resume_from_checkpoint, metadata)
+                settings = Settings(scaling_config, run_config, resume_from_checkpoint, datasets, ...)
                 super().__init__(function, train_loop_config, settings, torch_config, torch_backend)
 
-    The framework's name is taken from its configuration's: a ``TorchConfig`` is the ``torch_config`` of a
+    The framework's name comes from the configuration's class: a ``TorchConfig`` is the ``torch_config`` of a
     ``TorchTrainer``.
     """
 
     _config_type: ClassVar[type[BackendConfig]]
-    """What a configuration must be; one without arguments is the default."""
+    """The type of the configuration; the default is one without arguments."""
     _two_spellings: ClassVar[str] = ""
-    """What to say when the configuration is given under more than one spelling; empty where there is only one."""
-    _instead_of_datasets: ClassVar[str] = ""
-    """What to do without `datasets` and `preprocessor`; empty where these are no parameters."""
+    """The error if the configuration is given under more than one spelling; empty if there is only one."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class FrameworkTrainer(DataParallelTrainer):
         settings: Settings,
         *spellings: BackendConfig | None,
     ) -> None:
-        """`spellings`: what was given for each spelling of the framework's configuration."""
+        """`spellings`: the arguments for each spelling of the framework's configuration."""
         super().__init__(
             function,
             train_loop_config=config,
@@ -71,20 +73,23 @@ class FrameworkTrainer(DataParallelTrainer):
         settings: Settings,
         *spellings: BackendConfig | None,
     ) -> Self:
-        """restore() of a trainer, without a default for the configuration: none is the one that the run had."""
+        """Implements restore(). Without a configuration, the run's own is used instead of the default."""
         return super().restore(
             path,
             function,
             config,
             backend_config=cls._chosen(*spellings),
             scaling_config=settings.scaling_config,
+            dataset_config=settings.dataset_config,
             run_config=settings.run_config,
+            datasets=settings.datasets,
+            preprocessor=settings.preprocessor,
             resume_from_checkpoint=settings.resume_from_checkpoint,
         )
 
     @classmethod
     def _chosen(cls, *spellings: BackendConfig | None) -> BackendConfig | None:
-        """The configuration under the one spelling that was used; raises ConfigError when it is wrong."""
+        """The configuration that was given, under whichever spelling; raises ConfigError if it is wrong."""
         used = [given for given in spellings if given is not None]
         if len(used) > 1:
             raise ConfigError(f"[{cls._framework()}Trainer] {cls._two_spellings}")
@@ -96,15 +101,8 @@ class FrameworkTrainer(DataParallelTrainer):
         return used[0] if used else None
 
     @classmethod
-    def _refuse_data(cls, datasets: object, preprocessor: object) -> None:
-        if datasets is not None or preprocessor is not None:
-            raise ConfigError(
-                f"[{cls._framework()}Trainer] datasets and preprocessor cannot be given yet; {cls._instead_of_datasets}"
-            )
-
-    @classmethod
     def _framework(cls) -> str:
-        """As in the names of its classes, also for trainers that users derive from them."""
+        """The framework's name as in its classes, also for trainers that users derive from them."""
         return cls._config_type.__name__.removesuffix("Config")
 
     def _default_backend(self) -> BackendConfig:

@@ -1,7 +1,7 @@
-"""A process whose run was interrupted, and that nobody catches that for, dies of the signal.
+"""If a run was interrupted and the error is not caught, the process dies of the signal.
 
-Python itself does so for a KeyboardInterrupt, but not for classes derived from it. A shell's loop stops only when the
-program in it died of SIGINT; who sent SIGTERM looks for 143.
+Python itself does so for a KeyboardInterrupt, but not for classes derived from it. A loop in a shell stops only if the
+program in it died of SIGINT, and senders of SIGTERM expect exit code 143.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _installed = False
 
 
 def ends_uncaught(error: TrainingInterrupted) -> TrainingInterrupted:
-    """The same error; when nobody catches it, the process dies of its signal after all else that is done at its end."""
+    """Returns the same error. If it is not caught, the process dies of its signal after everything else that runs at
+    exit."""
     global _installed, _previous
     if not _installed:
         _installed = True
@@ -27,6 +28,6 @@ def ends_uncaught(error: TrainingInterrupted) -> TrainingInterrupted:
 
 def _hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     _previous(kind, error, traceback)
-    is_interactive = hasattr(sys, "ps1") or sys.flags.interactive  # there the process goes on
+    is_interactive = hasattr(sys, "ps1") or sys.flags.interactive  # there the process continues
     if isinstance(error, TrainingInterrupted) and error.signal and not is_interactive:
         _core.end_by_signal(error.signal)

@@ -1,8 +1,9 @@
-"""The training function, its configuration and its backend, as the bytes that reach every worker and lie in
-``function.pkl``.
+"""The training function, its configuration, its backend and its data, as the bytes that are sent to every worker and
+stored in ``function.pkl``.
 
-The bytes are three pickles behind each other, each after 8 bytes with its length, so that ``restore()`` can replace one
-of them without opening the others.
+The bytes are five parts in a row, each preceded by 8 bytes with its length, so that ``restore()`` can replace one of
+them without opening the others: the pickles of the function, the configuration, the backend and the preprocessor, and
+the data sets. The last two may be empty, and are missing in files of earlier versions.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockstep.errors import ConfigError, SerializationError
 
 _LENGTH = struct.Struct("<Q")
 _MAX_SEARCH_DEPTH = 8
+ALIGNMENT = 64
+"""The data sets begin at a multiple of this: rows in memory are used where they are."""
 
 
-def dump(function: Callable[..., Any], config: Any, backend: Any = None) -> bytes:
-    """All, each pickled once. Raises SerializationError naming the variable or key that cannot be."""
-    return pack(dump_function(function), dump_config(config), dump_backend(backend))
+def dump(function: Callable[..., Any], config: Any, backend: Any = None, *data: bytes) -> bytes:
+    """All, each pickled once; `data` are the last two parts. Raises SerializationError, which names the variable or key
+    that cannot be pickled."""
+    return pack(dump_function(function), dump_config(config), dump_backend(backend), *data)
 
 
 def dump_function(function: Callable[..., Any]) -> bytes:
@@ -52,13 +56,23 @@ def dump_value(value: Any) -> bytes:
     return _dump(value, "what the function returned", "return something plain, or save it in a checkpoint")
 
 
+def dump_part(value: Any, what: str, advice: str, buffers: Callable[[Any], None] | None = None) -> bytes:
+    """Something else; `buffers` gets what the pickle need not contain."""
+    return _dump(value, what, advice, buffers)
+
+
 def pack(*parts: bytes) -> bytes:
-    """One string of bytes from the pickles."""
-    return b"".join(piece for part in parts for piece in (_LENGTH.pack(len(part)), part))
+    """The parts as one byte string; those after the third may be left out."""
+    *others, datasets = [*parts, b"", b""][:5]
+    head = b"".join(piece for part in others for piece in (_LENGTH.pack(len(part)), part))
+    if not datasets:
+        return head + _LENGTH.pack(0)
+    gap = -(len(head) + 2 * _LENGTH.size) % ALIGNMENT
+    return b"".join((head, _LENGTH.pack(_LENGTH.size + gap + len(datasets)), _LENGTH.pack(gap), bytes(gap), datasets))
 
 
 def unpack(payload: bytes | memoryview) -> list[memoryview]:
-    """The inverse of pack(). Opens no pickle."""
+    """The inverse of pack(). Unpickles nothing."""
     rest, parts = memoryview(payload), []
     while rest:
         length = _LENGTH.unpack_from(rest)[0] if len(rest) >= _LENGTH.size else len(rest)
@@ -66,23 +80,39 @@ def unpack(payload: bytes | memoryview) -> list[memoryview]:
             break
         parts.append(rest[_LENGTH.size : _LENGTH.size + length])
         rest = rest[_LENGTH.size + length :]
-    if rest or len(parts) != 3:
+    if rest or len(parts) not in (3, 5):
         raise ConfigError(
             f"[trainer] the pickled training function is broken: {len(payload)} bytes; pass train_loop_per_worker"
         )
+    parts += [memoryview(b"")] * (5 - len(parts))
+    if parts[4]:
+        (gap,) = _LENGTH.unpack_from(parts[4])
+        parts[4] = parts[4][_LENGTH.size + gap :]
     return parts
 
 
-def load(payload: bytes | memoryview) -> tuple[Callable[..., Any], Any, Any]:
-    """Function, configuration and backend. Only in a worker: unpickling runs code."""
+class Loaded(NamedTuple):
+    """What a worker gets."""
+
+    function: Callable[..., Any]
+    config: Any
+    backend: Any
+    preprocessor: memoryview
+    datasets: memoryview
+
+
+def load(payload: bytes | memoryview, *, with_backend: bool = True) -> Loaded:
+    """Function, configuration and backend, or None for it; the data stay pickled. Called only in a worker: unpickling
+    runs code."""
     import pickle
 
-    function, config, backend = map(pickle.loads, unpack(payload))
-    return function, config, backend
+    function, config, backend, *data = unpack(payload)
+    loaded = pickle.loads(function), pickle.loads(config), pickle.loads(backend) if with_backend else None
+    return Loaded(*loaded, *data)
 
 
 def check_signature(function: Any) -> None:
-    """Raises ConfigError unless `function` can be called with no argument or with the configuration alone."""
+    """Raises ConfigError unless `function` can be called without arguments or with only the configuration."""
     if not callable(function):
         raise ConfigError(f"[trainer] train_loop_per_worker is {function!r}; it must be a function")
     inner = function
@@ -110,9 +140,9 @@ def check_signature(function: Any) -> None:
 
 
 def call(function: Callable[..., Any], config: Any) -> Any:
-    """Runs a training function: with the configuration if it has a parameter for it.
+    """Calls a training function, with the configuration if it has a parameter for it.
 
-    A parameter with a default gets it only when there is a configuration.
+    A parameter with a default gets the configuration only if there is one.
     """
     parameter = _config_parameter(function)
     if parameter is None or (config is None and not _is_required(parameter)):
@@ -122,9 +152,10 @@ def call(function: Callable[..., Any], config: Any) -> Any:
 
 
 def _config_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
-    """The parameter that gets the configuration: the first that is positional.
+    """The parameter that gets the configuration: the first positional one.
 
-    ``functools.partial(f, a=1)`` makes those behind ``a`` keyword-only; then it is the first that it left free.
+    ``functools.partial(f, a=1)`` makes the parameters after ``a`` keyword-only; then it is the first one that is not
+    set.
     """
     parameters = _parameters(function)
     first = next(filter(_is_positional, parameters), None)
@@ -153,9 +184,9 @@ def _is_required(parameter: inspect.Parameter) -> bool:
     return parameter.default is inspect.Parameter.empty and not variable
 
 
-def _dump(value: Any, what: str, advice: str) -> bytes:
+def _dump(value: Any, what: str, advice: str, buffers: Callable[[Any], None] | None = None) -> bytes:
     try:
-        return _pickled(value)
+        return _pickled(value, buffers)
     except Exception as error:
         path, culprit, cause = _culprit(value, what, error, set())
         raise SerializationError(
@@ -163,15 +194,15 @@ def _dump(value: Any, what: str, advice: str) -> bytes:
         ) from error
 
 
-def _pickled(value: Any) -> bytes:
+def _pickled(value: Any, buffers: Callable[[Any], None] | None = None) -> bytes:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
-            """Modules of a class of their own (torch has such) go by name too.
+            """Modules with a class of their own (torch has some) are pickled by name too.
 
-            cloudpickle takes along every submodule whose name a function might mean, such as torch.distributed.config
-            for one that says torch.distributed and model.config.
+            cloudpickle includes every submodule that a function might refer to, such as torch.distributed.config for
+            one that uses torch.distributed and model.config.
             """
             is_module = isinstance(obj, ModuleType) and sys.modules.get(obj.__name__) is obj
             if is_module and type(obj) is not ModuleType:
@@ -179,12 +210,12 @@ def _pickled(value: Any) -> bytes:
             return super().reducer_override(obj)
 
     with io.BytesIO() as file:
-        Pickler(file).dump(value)
+        Pickler(file, protocol=5, buffer_callback=buffers).dump(value)
         return file.getvalue()
 
 
 def _culprit(value: Any, path: str, error: Exception, seen: set[int]) -> tuple[str, Any, Exception]:
-    """The smallest part of `value` that cannot be pickled: how it is reached, itself, and why not."""
+    """The smallest part of `value` that cannot be pickled: its path, the object, and the reason."""
     seen.add(id(value))
     if len(seen) <= 1000 and path.count(", ") < _MAX_SEARCH_DEPTH:
         for name, part in _parts(value):
@@ -199,7 +230,7 @@ def _culprit(value: Any, path: str, error: Exception, seen: set[int]) -> tuple[s
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What pickling `value` would pickle, each with the words that say where it is."""
+    """The objects that pickling `value` would pickle, each with a description of where it is."""
     if isinstance(value, Mapping):
         yield from ((f"[{key!r}]", item) for key, item in value.items())
     elif isinstance(value, (list, tuple, set, frozenset)):

@@ -1,7 +1,7 @@
-"""Tensors and arrays among metrics, as the core takes them.
+"""Converts tensors and arrays in metrics to what the core accepts.
 
-An array of one element is its number; others are numpy arrays. No framework is imported here: a value of one that
-nobody has imported cannot be there.
+An array of one element becomes its number; others become numpy arrays. No framework is imported here: if a framework
+has not been imported, no value can be of its types.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ NUMBERS = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
-"""Types of elements, by numpy's names, that the core knows."""
+"""The element types that the core knows, by numpy's names."""
 
 
 def reported(value: Any) -> Any:
-    """What `value`, which is not plain, is reported as: a plain value, or a numpy array of NUMBERS in C order.
+    """Converts `value`, which is not plain, to a plain value or a numpy array of NUMBERS in C order.
 
-    NotImplemented for what is neither array nor tensor; raises TypeError, which says what to write instead, for one
-    that cannot be read::
+    Returns NotImplemented if it is neither an array nor a tensor. Raises TypeError, which says what to write instead,
+    if it cannot be read::
 
         reported(torch.tensor([2.5], requires_grad=True))  # 2.5
         reported(torch.zeros(2, 3, dtype=torch.bfloat16))  # numpy.zeros((2, 3), "float32")
@@ -35,7 +35,7 @@ def reported(value: Any) -> Any:
         ("jax", ("Array",), _of_jax),
     ):
         module = sys.modules.get(package)
-        if isinstance(value, tuple(getattr(module, name, ()) for name in types)):  # () when it is half imported
+        if isinstance(value, tuple(getattr(module, name, ()) for name in types)):  # (): partially imported
             return _of_numpy(read(value))
     return NotImplemented
 
@@ -51,7 +51,7 @@ def _of_numpy(value: Any) -> Any:
         raise TypeError(f"is an array of {dtype.name}; report its .real and .imag")
     if dtype.kind == "f" and dtype.itemsize > 8:
         array = array.astype(numpy.float64)
-    elif dtype.type.__module__.startswith("ml_dtypes"):  # bfloat16 and smaller: float32 holds each of them exactly
+    elif dtype.type.__module__.startswith("ml_dtypes"):  # bfloat16 and smaller: float32 represents each value exactly
         array = array.astype(numpy.int8 if "int" in dtype.name else numpy.float32)
     elif dtype.name not in NUMBERS:  # text and objects
         return array.tolist()
@@ -75,14 +75,14 @@ def _of_torch(tensor: Any) -> Any:
         raise TypeError("is a tensor of complex numbers; report its .real and .imag")
     tensor = tensor.detach().cpu().resolve_neg()
     if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
-        tensor = tensor.float()  # numpy lacks bfloat16 and smaller; float32 holds each of them exactly
+        tensor = tensor.float()  # numpy lacks bfloat16 and smaller; float32 represents each value exactly
     return tensor.numpy()
 
 
 def _of_tensorflow(tensor: Any) -> Any:
     try:
         return tensor.numpy()
-    except (AttributeError, NotImplementedError):  # inside of a tf.function
+    except (AttributeError, NotImplementedError):  # inside a tf.function
         raise TypeError(
             "is a tensor of a graph, which has no value yet; report it outside of the tf.function"
         ) from None

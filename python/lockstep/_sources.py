@@ -1,36 +1,37 @@
-"""Whether a source file still is what a function was made from.
+"""Checks whether a source file has changed since a function was made from it.
 
-A run keeps its training function pickled. When its file is mended and the run is restored without the new function,
-tracebacks of the old one must not quote the new lines.
+A run keeps its pickled training function. If its file is edited and the run is restored without the new function,
+tracebacks of the old function must not quote the new lines.
 """
 
 from __future__ import annotations
 
-import json
 import linecache
 import os
 import sys
 import tokenize
 from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType, FrameType
+
+from lockstep import _core
+from lockstep.errors import StorageError
 
 
 def created(run: str | os.PathLike[str]) -> float:
-    """When the run in that directory was begun for the first time; infinity where nothing is known of it."""
+    """When the run in that directory was first started; infinity if that is unknown."""
     try:
-        return float(json.loads(Path(run, "run.json").read_bytes())["created"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return _core.RunView.read_leniently(os.fspath(run)).created or float("inf")
+    except StorageError:
         return float("inf")
 
 
 def line_before(file: str, number: int, moment: float) -> str:
-    """The line of a file that has not changed since `moment`; else nothing."""
+    """The line of a file if the file has not changed since `moment`; otherwise an empty string."""
     return "" if _changed_after(file, moment) else linecache.getline(file, number).strip()
 
 
 def hide_changed(error: BaseException, moment: float) -> None:
-    """Keeps tracebacks of `error` from quoting files that changed after `moment`, where that changed its code."""
+    """Keeps tracebacks of `error` from quoting files that changed after `moment`, if the change affects the code."""
     for frame in _frames(error):
         code = frame.f_code
         if _came_pickled(frame) and _changed_after(code.co_filename, moment) and not _holds(code.co_filename, code):
@@ -49,7 +50,8 @@ def _frames(error: BaseException | None) -> Iterator[FrameType]:
 
 
 def _came_pickled(frame: FrameType) -> bool:
-    """What was imported is read from its file; what came whole has globals that are no module's."""
+    """Whether the code was pickled by value: its globals then belong to no module. Imported code is read from its
+    file."""
     module = sys.modules.get(str(frame.f_globals.get("__name__")))
     return getattr(module, "__dict__", None) is not frame.f_globals
 
@@ -62,7 +64,7 @@ def _changed_after(file: str, moment: float) -> bool:
 
 
 def _holds(file: str, code: CodeType) -> bool:
-    """Whether compiling the file gives this code, among others."""
+    """Whether this code is part of the compiled file."""
     try:
         with tokenize.open(file) as source:
             waiting = [compile(source.read(), file, "exec", dont_inherit=True)]

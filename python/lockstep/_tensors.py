@@ -1,10 +1,10 @@
-"""torch tensors in a checkpoint: which memory is stored, and how each tensor lies in it.
+"""torch tensors in a checkpoint: which memory is stored, and where each tensor is in it.
 
-Tensors share memory in many ways: tied weights, a parameter and its ``.data``, slices and transposes of one tensor. The
-memory is stored once, and what shared it shares it again when it is loaded. The entries are those of ``_arrays``.
+Tensors share memory in many ways: tied weights, a parameter and its ``.data``, slices and transposes of one tensor.
+Shared memory is stored once, and is shared again when it is loaded. The entries are those of ``_arrays``.
 
-Memory is borrowed, not copied, except for GPU tensors and views with gaps, of which only the elements that are used are
-stored. Imported only where torch is.
+Memory is borrowed, not copied, except for GPU tensors and views with gaps; of these, only the used elements are stored.
+Imported only if torch is.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from lockstep._arrays import c_strides, extent
 from lockstep.errors import StorageError
 
 _ALIGNMENT = 16
-"""Bytes of the widest element."""
+"""Size of the widest element, in bytes."""
 
 Add = Callable[[tuple[str, ...], str, tuple[int, ...], Any], str]
-"""Puts an array (its path in the dict, word, shape, bytes) into the file and returns its name."""
+"""Puts an array (its path in the dict, type, shape, bytes) into the file and returns its name."""
 
 
 # ---------------------------------------------------------------------- saving
@@ -33,7 +33,7 @@ Add = Callable[[tuple[str, ...], str, tuple[int, ...], Any], str]
 
 @dataclass
 class _View:
-    """A tensor of the dict, or several that are the same part of the same memory."""
+    """A tensor of the dict, or several that view the same part of the same memory."""
 
     tensor: torch.Tensor
     memory: torch.Tensor
@@ -49,34 +49,34 @@ class _View:
 
     @cached_property
     def offset(self) -> int:
-        """Its first element's place in the storage."""
+        """The index of its first element in the storage."""
         return int(self.memory.storage_offset())
 
     @cached_property
     def begin(self) -> int:
-        """Its first byte's place in the storage."""
+        """The offset of its first byte in the storage."""
         return self.offset * self.size
 
     @cached_property
     def end(self) -> int:
-        """The place behind its last byte."""
+        """The offset after its last byte."""
         return self.begin + extent(self.shape, self.stride) * self.size
 
     @cached_property
     def base(self) -> tuple[int, ...]:
-        """Its shape without what was expanded: such an axis is one element."""
+        """Its shape with expanded axes reduced to one element."""
         return tuple(1 if step == 0 else count for count, step in zip(self.shape, self.stride, strict=True))
 
 
 class Views:
-    """The torch tensors of one checkpoint. First all are taken, then they are stored."""
+    """The torch tensors of one checkpoint. First all are collected by take(), then stored by store()."""
 
     def __init__(self, add: Add) -> None:
         self._add = add
         self._views: dict[Any, _View] = {}
 
     def take(self, tensor: torch.Tensor, path: tuple[str, ...]) -> dict[str, Any] | None:
-        """The entry of a tensor, which store() completes; None when it must be pickled."""
+        """The entry of a tensor, which store() completes; None if it must be pickled."""
         if not _is_plain(tensor):
             return None
         entry: dict[str, Any] = {"$tensor": "", "kind": "torch"}
@@ -86,11 +86,11 @@ class Views:
             entry["buffer"] = "persistent" if getattr(tensor, "persistent", True) else "transient"
         if tensor.requires_grad:
             entry["requires_grad"] = True
-        memory = tensor.detach().resolve_neg()  # has memory of its own where there is something to negate
+        memory = tensor.detach().resolve_neg()  # has its own memory if there is something to negate
         if memory.is_conj():
             entry["conj"] = True
             memory = memory.conj()
-        # state_dict() makes new tensors of the same memory: tied weights are known by where they lie.
+        # state_dict() makes new tensors of the same memory: tied weights are recognised by their address.
         place = (memory.device, memory.data_ptr(), memory.shape, memory.stride(), memory.dtype)
         key = place if memory.numel() > 0 and not tensor.is_neg() else id(tensor)
         if key not in self._views:
@@ -124,13 +124,14 @@ class Views:
                 self._store_whole(views, next(filter(_is_ordered, covers), None))
 
     def _store_plain(self, view: _View) -> None:
-        """Stores what has no peculiarity, as nearly all tensors."""
+        """Stores a tensor without special properties, as nearly all are."""
         word, shape = _arrays.as_stored(view.dtype, view.shape)
         name = self._add(view.path, word, shape, _flat(view.memory).cpu().numpy())
         _describe(view, _Stored(name, view.dtype, view.shape, None), view.stride, 0)
 
     def _store_whole(self, views: list[_View], cover: _View | None) -> None:
-        """Stores all from the first element to the last: as `cover`, which is all of it in C order, or else flat."""
+        """Stores everything from the first element to the last: as `cover`, if that is all of it in C order, or else
+        flat."""
         first = cover or views[0]
         begin, end = min(view.begin for view in views), max(view.end for view in views)
         shape = cover.base if cover else ((end - begin) // first.size,)
@@ -140,7 +141,7 @@ class Views:
             _describe(view, _Stored(name, first.dtype, shape, None), view.stride, offset)
 
     def _store_mixed(self, views: list[_View]) -> None:
-        """Stores memory that is seen as several types: as one of them where it is all of it, or else as bytes."""
+        """Stores memory that is viewed as several types: as one of them if that covers all of it, or else as bytes."""
         begin, end = min(view.begin for view in views), max(view.end for view in views)
         aligned = all((view.begin - begin) % view.size == 0 for view in views)
         covers = [v for v in views if aligned and (v.begin, v.end) == (begin, end) and _is_ordered(v)]
@@ -153,7 +154,7 @@ class Views:
             _describe(view, stored, view.stride, (view.begin - begin) // view.size)
 
     def _store_group(self, group: list[_Box]) -> None:
-        """Stores the smallest box around boxes that overlap, and so leaves out the gaps between its rows."""
+        """Stores the smallest box around overlapping boxes, without the gaps between its rows."""
         view, bounds = group[0].view, _bounds(group)
         shape, strides, start = tuple(_minus(bounds.high, bounds.low)), bounds.strides, bounds.begin
         if len(group) == 1:  # a single view keeps its axes
@@ -175,17 +176,18 @@ class Views:
 
 
 class _Stored(NamedTuple):
-    """An array of the file, as the entries see it."""
+    """An array of the file, as the entries refer to it."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
-    """Where gaps are kept."""
+    """Set if gaps are kept."""
 
 
 class _Box(NamedTuple):
-    """A view as a part of a grid: from `low` to before `high`, along axes of these strides, seen from `origin`."""
+    """A view as part of a grid: from `low` (inclusive) to `high` (exclusive), along axes of these strides, relative to
+    `origin`."""
 
     view: _View
     origin: int
@@ -195,12 +197,12 @@ class _Box(NamedTuple):
 
     @property
     def begin(self) -> int:
-        """Its first element's place in the storage."""
+        """The index of its first element in the storage."""
         return self.origin + _dot(self.low, self.strides)
 
     @property
     def end(self) -> int:
-        """The place behind its last element."""
+        """The index after its last element."""
         return self.origin + _dot((start - 1 for start in self.high), self.strides) + 1
 
     def meets(self, other: _Box) -> bool:
@@ -208,7 +210,7 @@ class _Box(NamedTuple):
 
 
 def _describe(view: _View, stored: _Stored, stride: Sequence[int], offset: int) -> None:
-    """Completes the entries of a view; what is as usual is left out."""
+    """Completes the entries of a view; default values are left out."""
     form: dict[str, Any] = {"$tensor": stored.name}
     is_other = view.dtype != stored.dtype or view.dtype in _arrays.PARTS
     if is_other:
@@ -242,7 +244,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _overlapping(views: list[_View]) -> Iterable[list[_View]]:
-    """Views of one storage in groups whose bytes have nothing to do with each other's."""
+    """Views of one storage, in groups whose bytes do not overlap."""
     if len(views) == 1:
         return [views]
     groups: list[list[_View]] = []
@@ -256,10 +258,10 @@ def _overlapping(views: list[_View]) -> Iterable[list[_View]]:
 
 
 def _groups(views: list[_View]) -> list[list[_Box]] | None:
-    """Views as boxes on one grid, those together that overlap; None when they do not fit one grid.
+    """Views as boxes on one grid, grouped by overlap; None if they do not fit one grid.
 
     The grid's axes are the views' own: ``x[:, :2]`` and ``x[1:, 1]`` of a 4 x 9 tensor have axes of strides 9 and 1.
-    Its origin is where the tensor that they are views of may have begun.
+    Its origin is where the original tensor may have started.
     """
     for origin in (0, min(view.offset for view in views)):
         groups = _joined(_on_grid(views, origin))
@@ -270,7 +272,7 @@ def _groups(views: list[_View]) -> list[list[_Box]] | None:
 
 
 def _on_grid(views: list[_View], origin: int) -> list[_Box]:
-    """The boxes of the views on a grid that begins at `origin`; none when they do not fit."""
+    """The boxes of the views on a grid that starts at `origin`; empty if they do not fit."""
     steps = {step for view in views for _, step in _axes(view)}
     if not steps or any((view.offset - origin) % min(steps) for view in views):
         steps.add(1)
@@ -283,7 +285,7 @@ def _on_grid(views: list[_View], origin: int) -> list[_Box]:
             low.append(rest // stride)
             rest %= stride
         if rest or len({step for _, step in _axes(view)}) < len(_axes(view)):
-            return []  # between the lines of the grid, or two axes of one stride
+            return []  # between the lines of the grid, or two axes with the same stride
         high = tuple(start + counts[stride] for start, stride in zip(low, strides, strict=True))
         boxes.append(_Box(view, origin, strides, tuple(low), high))
     reach = 0
@@ -315,7 +317,7 @@ def _axes(view: _View) -> list[tuple[int, int]]:
 
 
 def _is_dense(shape: Sequence[int], strides: Sequence[int], count: int) -> bool:
-    """Whether these are `count` elements without gap or overlap, in whatever order."""
+    """Whether these are `count` elements without gaps or overlap, in any order."""
     expected = 1
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size > 1:
@@ -326,7 +328,7 @@ def _is_dense(shape: Sequence[int], strides: Sequence[int], count: int) -> bool:
 
 
 def _is_ordered(view: _View) -> bool:
-    """Whether its elements lie in C order without gaps."""
+    """Whether its elements are in C order without gaps."""
     usual = c_strides(view.base)
     return all(n == 1 or a == b for n, a, b in zip(view.base, view.stride, usual, strict=True))
 
@@ -344,7 +346,7 @@ def _flat(values: torch.Tensor) -> torch.Tensor:
 
 
 def _widest(views: Sequence[_View]) -> torch.Tensor:
-    """The one whose storage reaches furthest; several storages may begin at one place."""
+    """The view whose storage extends furthest; several storages may start at the same address."""
     return max((view.memory for view in views), key=lambda memory: memory.untyped_storage().nbytes())
 
 
@@ -365,7 +367,7 @@ def _dot(a: Iterable[int], b: Iterable[int]) -> int:
 
 
 def restore(tensor: _arrays.Tensor, found: Mapping[str, Any], memories: dict[Any, Any]) -> torch.Tensor:
-    """The tensor that an entry stands for. `memories` holds what was loaded before, for those that share it."""
+    """The tensor of an entry. `memories` holds what was already loaded, for tensors that share it."""
     layout = _arrays.layout_of(found, tensor)
     try:
         if (tensor[0], layout) not in memories:
@@ -390,7 +392,7 @@ def restore(tensor: _arrays.Tensor, found: Mapping[str, Any], memories: dict[Any
 
 
 def _memory(tensor: _arrays.Tensor, layout: tuple[int, ...] | None) -> torch.Tensor:
-    """The stored array as a flat tensor of its own, with the gaps that it had."""
+    """The stored array as a new flat tensor, with its gaps restored."""
     dtype = getattr(torch, _arrays.dtype_name(tensor))
     count = extent(tensor[2], layout or c_strides(tensor[2])) * dtype.itemsize
     memory = torch.zeros(count, dtype=torch.uint8) if layout else torch.empty(count, dtype=torch.uint8)

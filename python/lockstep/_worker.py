@@ -1,11 +1,10 @@
-"""One worker process, from the moment it was forked until it ends."""
+"""One worker process, from the fork to its end."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import faulthandler
-import importlib
 import mmap
 import os
 import signal
@@ -19,32 +18,31 @@ from io import TextIOWrapper
 from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lockstep import _core, _pickling, _sources, session
-from lockstep.errors import LockstepError, StopTraining, StorageError, type_name
+from lockstep import _core, _pickling, _run_data, _sources, _worker_imports, session
+from lockstep._calls import answer
+from lockstep._exception_classes import type_name
+from lockstep.errors import LockstepError, StopTraining, StorageError
 
 if TYPE_CHECKING:
     from lockstep.backend import BackendConfig
 
 _CAUSE_COMES_WITHIN = 2.0
-"""How long an error that looks like another rank's death waits for that death to be seen, in seconds."""
+"""An error that looks like another rank's death is reported after this many seconds, so that the death itself is seen
+first."""
 
 
 class _PayloadError(LockstepError):
     """The training function could not be loaded; the cause is what went wrong."""
 
 
-class WorkerReplaced(LockstepError):
-    """A run meant for a worker that was there already found a new one: the other has died meanwhile."""
-
-
-_joined: BackendConfig | None = None
-"""The backend that a worker which is kept has started, for its later runs."""
+_backend: BackendConfig | None = None
+"""The backend that this worker has started; a kept worker uses it in later runs too."""
 
 
 def main(socket_fd: int, payload_fd: int, stacks_fd: int) -> NoReturn:
-    """Runs the training function and ends the process; a worker that is kept runs one after the other.
+    """Runs the training function and ends the process; a kept worker runs several, one after the other.
 
-    The descriptors come from the agent: messages, the pickled function, a place for stacks.
+    The descriptors come from the agent: messages, the pickled function, and where to write stacks.
     """
     code: int | None = 1
     worker = os.getpid()
@@ -60,7 +58,7 @@ def main(socket_fd: int, payload_fd: int, stacks_fd: int) -> NoReturn:
             core, payload = following
             code = _run(core, worker, payload)
     except BaseException:
-        # The top of the process: the agent has the exit code, the log has the rest.
+        # The top of the process: the agent gets the exit code, the log has the rest.
         traceback.print_exc()
     finally:
         _flush()
@@ -68,61 +66,67 @@ def main(socket_fd: int, payload_fd: int, stacks_fd: int) -> NoReturn:
 
 
 def _run(core: _core.WorkerSession, worker: int, payload: int | bytes, stacks_fd: int = -1) -> int | None:
-    """One run: the exit code, or None when the worker is kept. A new worker gets its payload as a descriptor."""
-    global _joined
-    running = True
+    """Executes one run. Returns the exit code, or None if the worker is kept. A new worker gets its payload as a
+    descriptor."""
+    interrupts = _Interrupts(core)
+    code: int | None
+    try:
+        interrupts.start()
+        loaded = payload if isinstance(payload, bytes) else _begin_process(core, payload, stacks_fd)
+        value = _train(core, loaded)
+        code = _end_well(core, value) if os.getpid() == worker else 0
+    except BaseException as error:
+        interrupts.raising = False  # before any other call: a signal that arrived with the error must not raise here
+        code = _end_badly(core, error) if os.getpid() == worker else _end_of_child(error)
+    return code
 
-    def interrupted(number: int, frame: FrameType | None) -> None:
-        if running and core.stopping:
+
+class _Interrupts:
+    """Turns SIGINT into KeyboardInterrupt while a run is going on."""
+
+    def __init__(self, core: _core.WorkerSession) -> None:
+        self.raising = True
+        self._core = core
+
+    def start(self) -> None:
+        signal.signal(signal.SIGINT, self._interrupted)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if self.raising and self._core.stopping:
             raise KeyboardInterrupt
-        if running:
+        if self.raising:
             raise KeyboardInterrupt("this worker got SIGINT, but the run is not being stopped")
 
-    keep: bool = core.begin["keep"]
-    backend: BackendConfig | None = _joined
-    try:
-        signal.signal(signal.SIGINT, interrupted)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        if isinstance(payload, int):
-            _enter(core.begin, stacks_fd)
-            if (core.begin["extra"] or {}).get("joined"):
-                raise WorkerReplaced("a worker of the group has died since its last run")
-        function, config, own_backend = _load(_mapped(payload) if isinstance(payload, int) else payload)
-        session._session = session._Session(core, session._session)
-        core.start()
-        if own_backend is not None:
-            backend = own_backend
-            backend.on_worker_start()
-        if backend is not None:
-            backend.on_function_start()
-        value = _call(function, config, keep)
-        if os.getpid() != worker:
-            return 0
-        if keep:
-            _joined = backend
-            packed = _pickling.dump_value(value)
-            _flush()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            core.finish(packed)
-            return None
-        if backend is not None:
-            backend.on_worker_end()
-        # All that the user's code still does comes before the last message: after it the run may be over.
-        _end_python()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        core.finish(b"")
-        return 0
-    except BaseException as error:
-        running = False  # before anything is called: a signal that came with the error must not raise here
-        if os.getpid() != worker:
-            return _end_of_child(error)
-        if not core.stopping and backend is not None and backend.is_consequence(error):
-            time.sleep(_CAUSE_COMES_WITHIN)  # this process is ended meanwhile, unless there is no other cause
-        return _end_badly(core, error)
+
+def _begin_process(core: _core.WorkerSession, payload_fd: int, stacks_fd: int) -> mmap.mmap:
+    """The first steps of a new worker; returns its payload."""
+    _enter(core.begin, stacks_fd)
+    return _mapped(payload_fd)
+
+
+def _train(core: _core.WorkerSession, payload: bytes | mmap.mmap) -> Any:
+    """Starts the session and, in a new worker, the backend, and calls the training function; returns its result."""
+    global _backend
+    is_kept = isinstance(payload, bytes)
+    loaded = _load(payload, with_backend=not is_kept)
+    own_backend = loaded.backend
+    session._session = session._Session(core, session._session)
+    rank, world_size = session._session.rank, session._session.world_size
+    session._session.data = _run_data.WorkerData(core, rank, world_size, loaded.datasets, loaded.preprocessor)
+    core.start()
+    if own_backend is not None:
+        _backend = own_backend
+        _backend.on_worker_start()
+    if _backend is not None:
+        _backend.on_function_start()
+    core.serve_calls(answer)
+    return _call(loaded.function, loaded.config, core.begin["keep"])
 
 
 def _call(function: Callable[..., Any], config: Any, keep: bool) -> Any:
-    """Runs it. ``sys.exit()`` without an error ends a script well, but one who should stay has left."""
+    """Calls the function. ``sys.exit()`` without an error ends a script normally, but is an error in a worker that must
+    stay."""
     try:
         return _pickling.call(function, config)
     except StopTraining:
@@ -133,24 +137,45 @@ def _call(function: Callable[..., Any], config: Any, keep: bool) -> Any:
         return None
 
 
-def _end_of_child(error: BaseException) -> int:
-    """A fork that the training function made came back here: it ends as a script would, and the run is not its own."""
-    if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else int(error.code is not None)
-    traceback.print_exception(error)
-    return 1
+def _end_well(core: _core.WorkerSession, value: Any) -> int | None:
+    """Reports the end of the run. Returns the exit code, or None if the worker is kept; only then `value` is sent."""
+    if core.begin["keep"]:
+        packed = _pickling.dump_value(value)
+        _flush()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        core.finish(packed)
+        return None
+    core.serve_calls(answer)
+    if _backend is not None:
+        _backend.on_worker_end()
+    # Finish everything of the user's code before the last message: after it the run may have ended.
+    _end_python()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    core.finish(b"")
+    return 0
 
 
 def _end_badly(core: _core.WorkerSession, error: BaseException) -> int:
+    if not core.stopping and _backend is not None and _backend.is_consequence(error):
+        time.sleep(_CAUSE_COMES_WITHIN)  # meanwhile this process is killed, unless there is no other cause
     if not core.stopping:
         return _fail(core, error)
-    if not isinstance(error, KeyboardInterrupt):  # a barrier that Ctrl-C broke up, or what came of that
+    if not isinstance(error, KeyboardInterrupt):  # a barrier that Ctrl-C interrupted, or a consequence of it
         sys.stderr.write(describe(error)["traceback"])
-    # What was reported comes first: the run waits for this process only so long.
+    # Send the reports first: the run waits for this process only for a limited time.
     _flush()
     core.finish(b"")
     _end_python()
     return 0
+
+
+def _end_of_child(error: BaseException) -> int:
+    """A process that the training function forked has returned here: it ends as a script would, without affecting the
+    run."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    traceback.print_exception(error)
+    return 1
 
 
 def _fail(core: _core.WorkerSession, error: BaseException) -> int:
@@ -186,7 +211,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 def _enter(begin: Mapping[str, Any], stacks_fd: int) -> None:
     """Makes the process look like the one that called fit()."""
-    # New ones: the fork server's believe that they write where it did, to a file perhaps.
+    # New stream objects: the fork server's are configured for where it wrote, perhaps a file.
     sys.stdout = sys.__stdout__ = _stream(1)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _stream(2)  # type: ignore[misc]
     faulthandler.enable(file=sys.stderr, all_threads=True)
@@ -198,8 +223,7 @@ def _enter(begin: Mapping[str, Any], stacks_fd: int) -> None:
     sys.argv[:] = begin["argv"]
     sys.path_importer_cache.clear()
     _set_blas_threads()
-    if os.environ.get("LOCKSTEP_AS_RAY"):
-        importlib.import_module("lockstep.as_ray")
+    _worker_imports.load()
 
 
 def _stream(fd: int) -> TextIOWrapper:
@@ -221,10 +245,10 @@ def _mapped(payload_fd: int) -> mmap.mmap:
     return payload
 
 
-def _load(payload: bytes | mmap.mmap) -> tuple[Callable[..., Any], Any, BackendConfig | None]:
+def _load(payload: bytes | mmap.mmap, *, with_backend: bool) -> _pickling.Loaded:
     try:
-        loaded = _pickling.load(memoryview(payload))
-        _fill_main(loaded[0])
+        loaded = _pickling.load(memoryview(payload), with_backend=with_backend)
+        _fill_main(loaded.function)
         return loaded
     except (KeyboardInterrupt, SystemExit):
         raise
@@ -234,11 +258,11 @@ def _load(payload: bytes | mmap.mmap) -> tuple[Callable[..., Any], Any, BackendC
 
 
 _main: ModuleType | None = None
-"""What stands for the user's script."""
+"""Stands in for the user's script."""
 
 
 def _fill_main(function: Callable[..., Any]) -> None:
-    """Makes what the user's script defines, and the function uses, importable from ``__main__``, as it is there.
+    """Makes objects of the user's script that the function uses importable from ``__main__``.
 
     Otherwise torch.save() or multiprocessing could not pickle objects of the script's classes.
     """
@@ -251,7 +275,8 @@ def _fill_main(function: Callable[..., Any]) -> None:
 
 
 def _forget_parent() -> None:
-    """Drops what modules registered for the end of the fork server; registers what is due at the end of this one."""
+    """Drops what modules registered for the exit of the fork server, and registers what must run at the exit of this
+    process."""
     atexit._clear()
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
@@ -265,7 +290,7 @@ def _forget_parent() -> None:
 
 
 def _end_python() -> None:
-    """What the interpreter does at its end, as far as users notice: joins threads, runs atexit functions, flushes."""
+    """Does what the interpreter does at exit, as far as users notice: joins threads, runs atexit functions, flushes."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     _flush()

@@ -1,7 +1,7 @@
-"""Models without what DistributedDataParallel and torch.compile put around them, and the names that they add.
+"""Removes the wrappers DistributedDataParallel and torch.compile, and the names that they add.
 
-DistributedDataParallel puts ``module.`` in front of all names of its model, torch.compile ``_orig_mod.``: in front of
-all names, or in the middle of those of a part that was compiled. Imported only where torch is.
+DistributedDataParallel puts ``module.`` in front of all names of its model. torch.compile puts ``_orig_mod.`` in front
+of all names, or into the middle of the names of a compiled part. Imported only if torch is.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
 
 PREFIX = "module."
-"""What DistributedDataParallel puts in front of its model's names."""
+"""The prefix that DistributedDataParallel adds to its model's names."""
 _COMPILED = "_orig_mod"
-"""Where a compiled module holds the one that was compiled."""
+"""The attribute of a compiled module that holds the original."""
 
 
 def unwrapped(value: Any) -> Any:
-    """A model without its wrappers, a state_dict without their names, or what was given."""
+    """A model without its wrappers, a state_dict without their names, or else `value` itself."""
     if type(value) in (dict, OrderedDict):
         return with_plain_names(value) if _is_state(value) else value
     while True:
@@ -36,7 +36,8 @@ def unwrapped(value: Any) -> Any:
 
 
 def with_plain_names(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`state` under the names of the model itself; as it is when it has those, or when two would become one."""
+    """`state` under the names of the model itself; unchanged if it has those already, or if two names would become
+    one."""
     bare = [plain_name(name) for name in state]
     if len(set(bare)) < len(bare):
         return state
@@ -46,7 +47,7 @@ def with_plain_names(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def plain_name(name: str) -> str:
-    """A name without what torch.compile puts into it.
+    """A name without the parts that torch.compile adds.
 
     >>> plain_name("encoder._orig_mod.weight")
     'encoder.weight'
@@ -57,13 +58,13 @@ def plain_name(name: str) -> str:
 
 
 def is_prefixed(names: Iterable[str]) -> bool:
-    """Whether there are names, and all begin with ``module.``."""
+    """Whether there are names and all of them begin with ``module.``."""
     each = [name.startswith(PREFIX) for name in names]
     return bool(each) and all(each)
 
 
 def renamed(state: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
-    """The same in a new dict of its class; torch's notes on versions go with it, those of the innermost module."""
+    """The renamed state in a new dict of the same class, with torch's version metadata of the innermost module."""
     kind: type[dict[str, Any]] = dict if type(state) is dict else OrderedDict
     named = kind((rename(name), value) for name, value in state.items())
     notes = getattr(state, "_metadata", None)
@@ -73,7 +74,7 @@ def renamed(state: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str,
 
 
 def _is_state(value: Mapping[Any, Any]) -> bool:
-    """Whether `value` holds tensors by name, and no more but what modules add of their own."""
+    """Whether `value` holds tensors by name and otherwise only what modules add themselves."""
     return bool(value) and all(
         isinstance(name, str) and (isinstance(item, torch.Tensor) or name.endswith("_extra_state"))
         for name, item in value.items()
@@ -81,7 +82,7 @@ def _is_state(value: Mapping[Any, Any]) -> bool:
 
 
 def _is_compiled(value: Any) -> bool:
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # what is not imported has compiled nothing
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # a module that is not imported has compiled nothing
     return dynamo is not None and isinstance(value, dynamo.OptimizedModule)
 
 
@@ -90,9 +91,9 @@ def _is_compiled(value: Any) -> bool:
 
 @functools.cache
 def load_plain_names() -> None:
-    """From now on, in this process, wrapped models can load a state_dict that has the model's own names.
+    """From now on, wrapped models in this process can load a state_dict with the model's own names.
 
-    Checkpoints have those, so that a function may load before or after it wraps or compiles its model.
+    Checkpoints have those names, so a function may load before or after it wraps or compiles its model.
     """
     register_module_module_registration_hook(_watch)
 
@@ -113,7 +114,7 @@ def _load_into_parallel(module: torch.nn.Module, state: dict[str, Any], prefix: 
 
 
 def _add(state: dict[str, Any], prefix: str, wanted: str) -> None:
-    """Puts the name of the wrapper behind `prefix`, unless there is one that has it."""
+    """Inserts the wrapper's name after `prefix`, unless a name already has it."""
     names = [name for name in state if name.startswith(prefix)]
     if not any(name.startswith(wanted) for name in names):
         for name in names:

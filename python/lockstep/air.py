@@ -1,4 +1,4 @@
-"""``ray.air``'s names, at the place where they are after ``ray`` was replaced by ``lockstep`` in a program::
+"""The names of ``ray.air``, for programs in which ``ray`` was replaced by ``lockstep``::
 
 from lockstep.air import Checkpoint, ScalingConfig, session
 """

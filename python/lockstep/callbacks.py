@@ -12,6 +12,7 @@ RunConfig(callbacks=[Printer()])
 from __future__ import annotations
 
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from lockstep.result import Result
 
 PROFILER_DIRECTORY = "pytorch_profiler"
-"""Where in the run directory the traces of lockstep.torch.profiler lie."""
+"""The folder of the run directory for the traces of lockstep.torch.profiler."""
 PROFILER_SUFFIX = ".pt.trace.json"
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The run, as a callback sees it at its start."""
+    """What a callback learns about the run at its start."""
 
     name: str
     path: Path
@@ -48,7 +49,7 @@ class RunInfo:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> RunInfo:
-        """What the core tells; it knows neither ``Path`` nor this class."""
+        """From the core's dict; the core knows neither ``Path`` nor this class."""
         return cls(
             name=fields["name"],
             path=Path(fields["path"]),
@@ -58,31 +59,32 @@ class RunInfo:
             world_size=fields["world_size"],
             trainer=fields.get("trainer", ""),
             hostname=fields.get("hostname") or os.uname().nodename,
-            node_ip=fields.get("node_ip") or "127.0.0.1",
+            node_ip=fields.get("node_ip") or _core.LOOPBACK,
         )
 
 
 class Callback:
-    """Override what you need: every body is empty. Called one at a time, in the thread that called ``fit()``.
+    """Override the hooks you need; by default they do nothing. Called one at a time, in the thread that called
+    ``fit()``.
 
-    A callback may take its time, workers go on meanwhile. One that raises ends the run with an error that names it.
+    A callback may be slow: workers continue meanwhile. A callback that raises ends the run with an error that names it.
     """
 
     _stop_requested = False
 
     def on_start(self, run: RunInfo) -> None:
-        """The run directory is there; no worker runs yet."""
+        """The run directory exists; no worker runs yet."""
 
     def on_attempt_started(self, attempt: int) -> None:
-        """Every attempt, the first (0) too, once all its workers run."""
+        """All workers of an attempt run; also called for the first attempt (0)."""
 
     def on_result(self, metrics: dict[str, Any]) -> None:
         """Rank 0 reported: its metrics with the autofilled keys."""
 
     def should_stop(self, metrics: dict[str, Any]) -> bool:
-        """Asked behind on_result, when it is overridden: True ends the run, on every rank after this report.
+        """Called after on_result, if it is overridden. True ends the run: every rank stops after this report.
 
-        Reports wait for the answer, on all ranks::
+        Reports on all ranks wait for the answer::
 
             class GoodEnough(Callback):
                 def should_stop(self, metrics):
@@ -91,7 +93,14 @@ class Callback:
         return False
 
     def request_stop(self) -> None:
-        """Ends the run early, from any hook: on every rank after the same report, one of the next."""
+        """Ends the run early, from any hook: every rank stops after the same report, one of the next ones.
+
+        If the callback serves several runs, the one whose hook calls this ends.
+        """
+        for adapter in reversed(_running.adapters):
+            if adapter._callback is self:
+                adapter._stop_requested = True
+                return
         self._stop_requested = True
 
     def on_report(self, results: list[dict[str, Any] | None]) -> None:
@@ -101,26 +110,26 @@ class Callback:
         """A checkpoint was committed."""
 
     def on_attempt_failed(self, failures: list[Failure], again: bool) -> None:
-        """An attempt ended badly, the first failing rank first; `again` tells whether another one follows."""
+        """An attempt failed; the first failing rank comes first. `again` says whether it is retried."""
 
     def on_end(self, result: Result) -> None:
-        """The run is over, well or badly (``result.error``)."""
+        """The run has ended, successfully or not (``result.error``)."""
 
 
 class EarlyStopping(Callback):
-    """Ends a run whose metric no longer gets better::
+    """Ends a run when a metric stops improving::
 
         RunConfig(callbacks=[EarlyStopping("validation/loss", patience=3)])
 
-    That is: after `patience` results in a row that are not better than the best before by more than `min_delta`.
-    `mode`: ``"min"`` when less is better, ``"max"`` when more is. Results without the metric do not count.
+    It ends after `patience` results in a row that are not better than the best before by more than `min_delta`. `mode`
+    is ``"min"`` if lower is better and ``"max"`` if higher is. Results without the metric do not count.
     """
 
     def __init__(self, metric: str, patience: int = 1, mode: str = "min", min_delta: float = 0.0) -> None:
         kinds: dict[str, tuple[type, ...]] = {"metric": (str,), "patience": (int,), "mode": (str,)}
         for name, value in (("metric", metric), ("patience", patience), ("mode", mode), ("min_delta", min_delta)):
             if not isinstance(value, kinds.get(name, (int, float))) or isinstance(value, bool):
-                raise ConfigError(f"[EarlyStopping] {name} is {value!r}; a {type(value).__name__} it cannot be")
+                raise ConfigError(f"[EarlyStopping] {name} is {value!r}; it must not be a {type(value).__name__}")
         self._rule = _core.EarlyStopping(metric, patience, mode, min_delta)
 
     @property
@@ -136,7 +145,7 @@ class EarlyStopping(Callback):
 
 
 class StopWhen(Callback):
-    """What a function given as ``RunConfig(stop=...)`` says, in the shape that Ray's has."""
+    """Calls a function given as ``RunConfig(stop=...)``, which has the signature of Ray's."""
 
     def __init__(self, stop: Callable[[str, dict[str, Any]], Any]) -> None:
         self._stop = stop
@@ -151,7 +160,7 @@ class StopWhen(Callback):
 
 @dataclass
 class Trial:
-    """The run, in the words of a logger: a run is an experiment of one trial."""
+    """The run as loggers see it: a run is an experiment of one trial."""
 
     trial_id: str
     config: dict[str, Any]
@@ -161,7 +170,7 @@ class Trial:
     status: str = "PENDING"
     """PENDING, RUNNING, TERMINATED or ERROR."""
     last_result: dict[str, Any] = field(default_factory=dict)
-    """The newest result; while ``log_trial_result`` runs, the one before."""
+    """The newest result; while ``log_trial_result`` runs, the previous one."""
     checkpoint: Checkpoint | None = None
     """The newest committed one."""
     evaluated_params: dict[str, Any] = field(default_factory=dict)
@@ -176,7 +185,7 @@ class Trial:
 
 
 class LoggerCallback(Callback):
-    """A callback in the shape of Ray Tune's loggers. ``__init__`` may be overridden without calling this one's::
+    """A callback with the interface of Ray Tune's loggers. ``__init__`` may be overridden without calling this one::
 
     class LoggingCallback(LoggerCallback):
         def __init__(self):
@@ -192,7 +201,7 @@ class LoggerCallback(Callback):
         """The run starts."""
 
     def log_trial_restore(self, trial: Trial) -> None:
-        """The workers were started again after a failure."""
+        """The workers were restarted after a failure."""
 
     def log_trial_save(self, trial: Trial) -> None:
         """``trial.checkpoint`` was committed."""
@@ -201,7 +210,7 @@ class LoggerCallback(Callback):
         """Rank 0 reported; `iteration` is the result's ``training_iteration``."""
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
-        """The run is over."""
+        """The run has ended."""
 
     def on_start(self, run: RunInfo) -> None:
         now = time.time()
@@ -232,7 +241,7 @@ class LoggerCallback(Callback):
 
     def on_end(self, result: Result) -> None:
         trial: Trial | None = self.__dict__.pop("_trial", None)
-        if trial is None:  # another callback refused to start, before this one was asked
+        if trial is None:  # another callback raised in on_start before this one was called
             return
         failed = result.error is not None
         trial.status = "ERROR" if failed else "TERMINATED"
@@ -240,10 +249,10 @@ class LoggerCallback(Callback):
 
 
 class _FileLogger(LoggerCallback):
-    """Writes results to a file beside those of the run, in the same format. Nothing is written twice."""
+    """Writes results to another file in the format of the run's own; does nothing if that is the run's own file."""
 
     _name = ""
-    """Of the file in the run directory, where it has a fixed one."""
+    """The name of the file in the run directory, if it is fixed."""
 
     def __init__(self, logdir: str | os.PathLike[str] | None = None) -> None:
         from lockstep.config import local_path
@@ -277,8 +286,8 @@ class _FileLogger(LoggerCallback):
 
 
 class JsonLoggerCallback(_FileLogger):
-    """Every run has ``result.json`` in its directory, with or without this. Given a `logdir` or `filename`, the same
-    lines are written there as well::
+    """Every run has ``result.json`` in its directory, with or without this callback. With a `logdir` or `filename`, the
+    same lines are also written there::
 
         RunConfig(callbacks=[JsonLoggerCallback(logdir="~/curves", filename="digits.json")])
     """
@@ -296,7 +305,7 @@ class JsonLoggerCallback(_FileLogger):
 
 
 class CSVLoggerCallback(_FileLogger):
-    """Every run has ``progress.csv`` in its directory; given a `logdir`, the same table is written there as well."""
+    """Every run has ``progress.csv`` in its directory; with a `logdir`, the same table is also written there."""
 
     _name = "progress.csv"
 
@@ -305,7 +314,7 @@ class CSVLoggerCallback(_FileLogger):
 
 
 class TBXLoggerCallback(_FileLogger):
-    """Every run has TensorBoard events in its directory; given a `logdir`, they are written there as well::
+    """Every run has TensorBoard events in its directory; with a `logdir`, they are also written there::
 
     RunConfig(callbacks=[TBXLoggerCallback(logdir="~/tensorboard/digits")])
     """
@@ -315,7 +324,7 @@ class TBXLoggerCallback(_FileLogger):
 
 
 class TorchTensorboardProfilerCallback(Callback):
-    """Knows the traces that ``lockstep.torch.profiler.TorchWorkerProfiler`` wrote, and prints where they lie::
+    """Lists the traces that ``lockstep.torch.profiler.TorchWorkerProfiler`` wrote, and prints where they are::
 
         profiler = TorchTensorboardProfilerCallback()
         TorchTrainer(train_func, run_config=RunConfig(callbacks=[profiler])).fit()
@@ -326,7 +335,7 @@ class TorchTensorboardProfilerCallback(Callback):
 
     def __init__(self) -> None:
         self.traces: list[Path] = []
-        """After the run: every trace in its directory, by name."""
+        """After the run: every trace in its directory, sorted by name."""
 
     def on_start(self, run: RunInfo) -> None:
         self.traces = []
@@ -338,7 +347,7 @@ class TorchTensorboardProfilerCallback(Callback):
 
 
 def warn_of_unknown_hooks(callback: object, base: type, stacklevel: int) -> None:
-    """Warns of methods that look like hooks of `base` and are none: they would never be called."""
+    """Warns about methods that look like hooks of `base` but are not: they would never be called."""
     import difflib
 
     classes = [kind for kind in type(callback).__mro__ if issubclass(kind, base)]
@@ -349,34 +358,36 @@ def warn_of_unknown_hooks(callback: object, base: type, stacklevel: int) -> None
         if name.startswith("on_") or (name[0] != "_" and difflib.get_close_matches(name, hooks, 1, 0.9)):
             meant = difflib.get_close_matches(name, hooks, 1)
             advice = f"did you mean {meant[0]}?" if meant else f"the hooks are {', '.join(hooks)}"
-            what = f"[callback] {type(callback).__name__}.{name} is no hook and is never called"
+            what = f"[callback] {type(callback).__name__}.{name} is not a hook and is never called"
             warnings.warn(f"{what}; {advice}", UserWarning, stacklevel)
 
 
 class CallbackAdapter:
-    """What the core calls for one callback: gives it Lockstep's own types and remembers what it raised."""
+    """The core calls this for one callback. It converts arguments to Lockstep's types and remembers an exception."""
 
     def __init__(self, callback: Callback, checkpoint_type: type[Checkpoint] | None = None) -> None:
         self._callback = callback
         self._checkpoint_type = checkpoint_type
+        self._stop_requested = False
         self.raised: BaseException | None = None
         self.name = type(callback).__name__
 
     def wants_all_ranks(self) -> bool:
-        """Whether the metrics of all ranks are needed; otherwise the core does not decode them."""
+        """Whether the callback needs the metrics of all ranks; otherwise the core does not decode them."""
         return type(self._callback).on_report is not Callback.on_report
 
     def may_stop(self) -> bool:
-        """Whether it decides over the end of the run; otherwise reports need not wait for it."""
+        """Whether the callback may end the run; otherwise reports need not wait for it."""
         return type(self._callback).should_stop is not Callback.should_stop
 
     def take_stop_request(self) -> bool:
-        """Whether it called request_stop() since the last time."""
-        requested, self._callback._stop_requested = self._callback._stop_requested, False
+        """Whether the callback called request_stop() since the last call of this method."""
+        requested = self._stop_requested or self._callback._stop_requested
+        self._stop_requested = self._callback._stop_requested = False
         return requested
 
     def on_start(self, run: Mapping[str, Any]) -> None:
-        self._callback._stop_requested = False  # of a run before
+        self._callback._stop_requested = False  # of an earlier run
         self._call("on_start", RunInfo.from_dict(run))
 
     def on_attempt_started(self, attempt: int) -> None:
@@ -408,9 +419,22 @@ class CallbackAdapter:
         self._call("on_end", Result._from_outcome(outcome, checkpoint_type=self._checkpoint_type))
 
     def _call(self, hook: str, *arguments: Any) -> Any:
+        _running.adapters.append(self)
         try:
             return getattr(self._callback, hook)(*arguments)
         except BaseException as error:
             if self.raised is None:
                 self.raised = error
             raise
+        finally:
+            _running.adapters.pop()
+
+
+class _RunningHooks(threading.local):
+    """The adapters whose hooks run in this thread, the innermost last: a hook may run another run."""
+
+    def __init__(self) -> None:
+        self.adapters: list[CallbackAdapter] = []
+
+
+_running = _RunningHooks()

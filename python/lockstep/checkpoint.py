@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+PREPROCESSOR_KEY = "_preprocessor"
+"""Where a dict has it."""
+PREPROCESSOR_FILE = "lockstep_preprocessor.pkl"
+"""The file of a checkpoint that holds the preprocessor of the run's data."""
+
+
 class Checkpoint:
     """What a training function saved: a dict, or a directory of files.
 
@@ -27,7 +33,7 @@ class Checkpoint:
         {'epoch': 3}
 
     A dict may hold anything that can be pickled. Plain values, numpy arrays and torch tensors are stored in files that
-    other programs read (``data.json``, ``tensors.safetensors``); only the rest is pickled, and only ``to_dict()``
+    other programs can read (``data.json``, ``tensors.safetensors``). Only the rest is pickled, and only ``to_dict()``
     unpickles it.
     """
 
@@ -38,12 +44,14 @@ class Checkpoint:
             )
         self._data = _data
         self._handle = _handle
+        self._preprocessor: Any = None
+        """Of files; a dict has its own under a key."""
 
     # ------------------------------------------------------------------ making
 
     @classmethod
     def from_dict(cls, data: dict[Any, Any]) -> Self:
-        """A checkpoint of a dict, which is kept as it is (not copied) until it is reported or written."""
+        """A checkpoint of a dict, which is not copied until it is reported or written."""
         if not isinstance(data, dict):
             raise ConfigError(f"[checkpoint] from_dict got a {type(data).__name__}; it must be a dict")
         return cls(_data=data)
@@ -55,12 +63,12 @@ class Checkpoint:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The inverse of to_bytes(). Opens no pickle."""
+        """The inverse of to_bytes(). Unpickles nothing."""
         return cls(_handle=_core.Checkpoint.from_bytes(data))
 
     @classmethod
     def from_uri(cls, uri: str) -> Self:
-        """As from_directory(), of a ``file://`` address or plain path."""
+        """As from_directory(), for a ``file://`` address or plain path."""
         return cls.from_directory(uri)
 
     @classmethod
@@ -71,26 +79,29 @@ class Checkpoint:
         """
         if not isinstance(other, Checkpoint):
             raise ConfigError(f"[checkpoint] from_checkpoint got a {type(other).__name__}; it must be a Checkpoint")
-        return cls(_data=other._data, _handle=other._handle)
+        same = cls(_data=other._data, _handle=other._handle)
+        same._preprocessor = other._preprocessor
+        return same
 
     # ------------------------------------------------------------------ reading
 
     def to_dict(self) -> dict[Any, Any]:
-        """The dict; arrays in it are the caller's own to change.
+        """The dict. The caller may change the arrays in it.
 
-        One that a run committed has ``_timestamp``, ``_preprocessor`` and ``_current_checkpoint_id`` added. Unpickles
-        ``objects.pkl`` where there is one: call it only on checkpoints that you trust.
+        If a run committed it, ``_timestamp``, ``_preprocessor`` and ``_current_checkpoint_id`` are added. Unpickles
+        ``objects.pkl`` if there is one: call it only on checkpoints that you trust.
         """
         data = self._saved()
         metadata = None if self._data is not None else self._as_handle().metadata()
         if metadata is not None:
             data["_timestamp"] = int(metadata.get("created") or 0)
-            data["_preprocessor"] = None
+            if data.get(PREPROCESSOR_KEY) is None:
+                data[PREPROCESSOR_KEY] = self._stored_preprocessor()
             data["_current_checkpoint_id"] = metadata.get("seq")
         return data
 
     def _saved(self) -> dict[Any, Any]:
-        """The dict as it was saved, nothing added."""
+        """The dict as it was saved, without added keys."""
         if self._data is not None:
             return dict(self._data)
         handle = self._as_handle()
@@ -107,7 +118,7 @@ class Checkpoint:
         return data
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Writes the files to `path` (made if needed; None: a new temporary directory) and returns it."""
+        """Writes the files to `path` (created if needed; None: a new temporary directory) and returns it."""
         import tempfile
 
         place = (
@@ -118,7 +129,7 @@ class Checkpoint:
 
     @contextmanager
     def as_directory(self) -> Iterator[str]:
-        """The checkpoint as a directory: its own where it lies on disk (do not change it), else a temporary one::
+        """The checkpoint as a directory: its own if it is on disk (do not change it), otherwise a temporary one::
 
         with checkpoint.as_directory() as path:
             model.load(os.path.join(path, "model.bin"))
@@ -135,7 +146,7 @@ class Checkpoint:
             shutil.rmtree(place, ignore_errors=True)
 
     def to_bytes(self) -> bytes:
-        """All files in one string of bytes."""
+        """All files in one byte string."""
         return self._as_handle().to_bytes()
 
     def to_uri(self, uri: str) -> str:
@@ -147,12 +158,12 @@ class Checkpoint:
 
     @property
     def path(self) -> str | None:
-        """Where it lies; None while it is in memory only."""
+        """Its directory; None while it is in memory only."""
         return self._handle.path if self._handle is not None else None
 
     @property
     def dir_or_data(self) -> str | dict[Any, Any]:
-        """Where it lies, or the dict: the name that Ray Tune's trials have for it. ``value`` is the same."""
+        """Its directory, or the dict, under the name that Ray Tune's trials use. ``value`` is the same."""
         return self.path if self.path is not None else self.to_dict()
 
     value = dir_or_data
@@ -164,7 +175,8 @@ class Checkpoint:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the run wrote about it (seq, attempt, metrics, world_size, created); empty unless a run committed it."""
+        """The contents of its manifest (seq, attempt, metrics, world_size, created); empty unless a run committed
+        it."""
         return (self._handle.metadata() if self._handle is not None else None) or {}
 
     def get_metadata(self) -> dict[str, Any]:
@@ -180,8 +192,31 @@ class Checkpoint:
         is_dict = "data.json" in self._as_handle().files()
         return ("data_dict", self.to_dict()) if is_dict else ("data_bytes", self.to_bytes())
 
+    def get_preprocessor(self) -> Any:
+        """The preprocessor of the data that the run was trained with, fitted; None if there was none.
+
+            batch = result.checkpoint.get_preprocessor().transform_batch(batch)
+
+        Unpickles: call it only on checkpoints that you trust.
+        """
+        if self._preprocessor is not None:
+            return self._preprocessor
+        if self._data is not None:
+            return self._data.get(PREPROCESSOR_KEY)
+        stored = self._stored_preprocessor()
+        if stored is not None or "data.json" not in self._as_handle().files():
+            return stored
+        return self._saved().get(PREPROCESSOR_KEY)
+
+    def set_preprocessor(self, preprocessor: Any) -> None:
+        """What get_preprocessor() returns from now on, also of what is reported later."""
+        if self._data is not None:
+            self._data = {**self._data, PREPROCESSOR_KEY: preprocessor}
+        else:
+            self._preprocessor = preprocessor
+
     def verify(self) -> None:
-        """Raises StorageError naming the first file whose size or hash is not what the run wrote down."""
+        """Raises StorageError, which names the files that differ from the manifest."""
         if self._handle is not None:
             self._handle.verify()
 
@@ -204,20 +239,34 @@ class Checkpoint:
 
     # ------------------------------------------------------------------ for Lockstep itself
 
+    def _stored_preprocessor(self) -> Any:
+        """Of the file that a run wrote."""
+        import pickle
+
+        handle = self._as_handle()
+        is_there = PREPROCESSOR_FILE in handle.files()
+        return pickle.loads(handle.read(PREPROCESSOR_FILE)) if is_there else None
+
+    def _pickled_preprocessor(self) -> bytes:
+        """Its own one, unless it is in the dict; empty if there is none."""
+        from lockstep._run_data import dump_preprocessor
+
+        return b"" if self._preprocessor is None else dump_preprocessor(self._preprocessor)
+
     @classmethod
     def _from_handle(cls, handle: _core.Checkpoint) -> Self:
         return cls(_handle=handle)
 
     def _as_handle(self) -> _core.Checkpoint:
-        """The core's handle; a dict is taken apart and copied for it."""
+        """The core's handle; a dict is encoded and copied for it."""
         if self._handle is not None:
             return self._handle
         return _core.Checkpoint.from_parts(self._as_parts())
 
-    def _as_parts(self, unwrap: bool = False) -> _core.DictParts:
-        """A dict taken apart, its arrays borrowed; `unwrap` takes models out of their wrappers."""
+    def _as_parts(self, unwrap: bool = False) -> _core.EncodedDict:
+        """A dict encoded with its arrays borrowed; `unwrap` removes the wrappers of models."""
         encoded = _encoding.encode(self._data, unwrap)
-        return _core.DictParts(encoded.data, encoded.tensors, encoded.objects)
+        return _core.EncodedDict(encoded.data, encoded.tensors, encoded.objects)
 
 
 def _keys(data: dict[Any, Any]) -> str:

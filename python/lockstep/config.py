@@ -1,5 +1,8 @@
 """How a run is set up. Plain dataclasses, checked when they are made and again when a trainer takes them.
 
+The rules are the core's: ``_to_core()`` hands the values over, and the struct of the same name in
+``include/lockstep/config.h`` says what they must be. Checked here is only what Python alone knows.
+
 >>> from lockstep import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 >>> ScalingConfig(num_workers=4).num_workers
 4
@@ -30,8 +33,6 @@ if TYPE_CHECKING:
 TrainLoopConfig: TypeAlias = "dict[str, Any] | DataclassInstance"
 """What a training function gets: a dict, or an object of a dataclass."""
 
-PLACEMENT_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
-
 
 @dataclass
 class ScalingConfig:
@@ -54,44 +55,25 @@ class ScalingConfig:
         self.validate()
 
     def validate(self) -> None:
-        """Raises ConfigError naming the field, its value and what it may be."""
-        where = "ScalingConfig"
-        _check_int(where, "num_workers", self.num_workers, 1)
-        _check_bool(where, "use_gpu", self.use_gpu)
-        _check_resources(where, "resources_per_worker", self.resources_per_worker)
-        _check_resources(where, "trainer_resources", self.trainer_resources)
-        _check_choice(where, "placement_strategy", self.placement_strategy, PLACEMENT_STRATEGIES)
-        gpus = (self.resources_per_worker or {}).get("GPU")
-        if gpus is not None and bool(gpus) != self.use_gpu:
-            _refuse(
-                where,
-                "resources_per_worker",
-                dict(self.resources_per_worker or {}),
-                f"its GPU entry contradicts use_gpu={self.use_gpu}",
-            )
+        """Raises ConfigError naming the field, its value and what it must be."""
+        self._to_core()
+        amounts = {} if self.trainer_resources is None else self.trainer_resources
+        if not isinstance(amounts, Mapping) or not all(map(_is_amount, amounts.values())):
+            _refuse("ScalingConfig", "trainer_resources", amounts, 'it must be a dict such as {"CPU": 1} or None')
 
-    def to_options(self) -> dict[str, Any]:
-        """The plain values that the core takes."""
-        resources = {name: float(amount) for name, amount in (self.resources_per_worker or {}).items()}
-        return {
-            "num_workers": self.num_workers,
-            "use_gpu": self.use_gpu,
-            "resources_per_worker": resources,
-            "placement_strategy": self.placement_strategy,
-        }
+    def _to_core(self) -> _core.ScalingConfig:
+        return _core.ScalingConfig(self)
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> ScalingConfig:
-        """From ``config_run`` of a ``run.json``; what is missing keeps its default."""
-        known = ("num_workers", "use_gpu", "resources_per_worker", "placement_strategy")
-        return cls(**{key: settings[key] for key in known if key in settings})
+    def _from_core(cls, core: _core.ScalingConfig) -> ScalingConfig:
+        return cls(**_values(core))
 
 
 @dataclass
 class FailureConfig:
     """How often a run may start again after a failure.
 
-    >>> FailureConfig(max_failures=-1).max_failures  # for ever
+    >>> FailureConfig(max_failures=-1).max_failures  # no limit
     -1
     """
 
@@ -103,14 +85,17 @@ class FailureConfig:
         self.validate()
 
     def validate(self) -> None:
-        """Raises ConfigError naming the field, its value and what it may be."""
-        _check_int("FailureConfig", "max_failures", self.max_failures, -1, "-1 (for ever), 0 or more")
+        """Raises ConfigError naming the field, its value and what it must be."""
+        self._to_core()
         if self.fail_fast != "raise":
             _check_bool("FailureConfig", "fail_fast", self.fail_fast)
         if self.fail_fast and self.max_failures != 0:
             _refuse(
                 "FailureConfig", "max_failures", self.max_failures, f"it must be 0 with fail_fast={self.fail_fast!r}"
             )
+
+    def _to_core(self) -> _core.FailureConfig:
+        return _core.FailureConfig(self)
 
 
 @dataclass
@@ -136,19 +121,13 @@ class CheckpointConfig:
         self.validate()
 
     def validate(self) -> None:
-        """Raises ConfigError naming the field, its value and what it may be."""
-        where = "CheckpointConfig"
-        if self.num_to_keep is not None:
-            _check_int(where, "num_to_keep", self.num_to_keep, 0, "None (all), 0 (in memory only) or more")
-        attribute = self.checkpoint_score_attribute
-        if attribute is not None and not (isinstance(attribute, str) and attribute):
-            _refuse(where, "checkpoint_score_attribute", attribute, "it must be the name of a metric or None")
-        _check_text(where, "checkpoint_score_attribute", attribute or "")
-        _check_choice(where, "checkpoint_score_order", self.checkpoint_score_order, ("max", "min"))
-        _check_int(where, "checkpoint_frequency", self.checkpoint_frequency, 0)
+        """Raises ConfigError naming the field, its value and what it must be."""
+        self._to_core()
+        frequency = self.checkpoint_frequency
+        if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 0:
+            _refuse("CheckpointConfig", "checkpoint_frequency", frequency, "it must be an int of at least 0")
         if self.checkpoint_at_end is not None:
-            _check_bool(where, "checkpoint_at_end", self.checkpoint_at_end)
-        _check_bool(where, "keep_all_ranks", self.keep_all_ranks)
+            _check_bool("CheckpointConfig", "checkpoint_at_end", self.checkpoint_at_end)
 
     def validate_for_function(self) -> None:
         """As validate(), for a training function: nobody but itself can make its checkpoints."""
@@ -166,22 +145,69 @@ class CheckpointConfig:
                     "call session.report(metrics, checkpoint=Checkpoint.from_dict({...})) where one is due",
                 )
 
-    def to_options(self) -> dict[str, Any]:
-        """The plain values that the core takes."""
-        return {
-            "num_to_keep": self.num_to_keep,
-            "score_attribute": self.checkpoint_score_attribute or "",
-            "score_order": self.checkpoint_score_order,
-            "keep_all_ranks": self.keep_all_ranks,
-        }
+    def _to_core(self) -> _core.CheckpointConfig:
+        return _core.CheckpointConfig(self)
+
+
+@dataclass
+class DataConfig:
+    """How the data sets of a trainer reach its workers.
+
+    >>> DataConfig(datasets_to_split=["train", "unlabeled"]).equal
+    True
+    """
+
+    datasets_to_split: str | Sequence[str] | None = ("train",)
+    """The data sets of which every rank gets its part, or ``"all"``. Of the others every rank gets all rows."""
+    datasets_to_shuffle: str | Sequence[str] | None = ("train",)
+    """The data sets whose rows come in another order in each epoch, or ``"all"``. The others keep their order."""
+    seed: int = 0
+    """Of the shuffle. The same seed gives the same orders, for any number of workers."""
+    window: int = 100_000
+    """Rows that are shuffled among each other."""
+    equal: bool | str = True
+    """Whether all ranks get equally many batches: ``True`` or ``"pad"`` divides the last rows evenly, and repeats a row
+    where there are too few; ``"drop"`` drops them. ``False`` deals them like the others."""
+    prefetch: int = 2
+    """Windows, or blocks where nothing is shuffled, that are read ahead."""
+    resume: bool = True
+    """Whether workers that start from a checkpoint go on where the data sets were when it was saved."""
+
+    def __post_init__(self) -> None:
+        self.validate()
+
+    def validate(self) -> None:
+        """Raises ConfigError naming the field, its value and what it must be."""
+        for field in ("datasets_to_split", "datasets_to_shuffle"):
+            names = getattr(self, field)
+            if names is None:
+                continue
+            is_list = isinstance(names, (list, tuple, set, frozenset)) and all(isinstance(name, str) for name in names)
+            if names != "all" and not is_list:
+                _refuse("DataConfig", field, names, 'it must be "all" or a list of names of data sets')
+        for field, least, most in (("seed", 0, 2**64 - 1), ("window", 1, 2**62), ("prefetch", 1, 1000)):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                _refuse("DataConfig", field, value, f"it must be a whole number from {least} to {most}")
+        if self.equal not in (True, False, "pad", "drop"):
+            _refuse("DataConfig", "equal", self.equal, 'it must be True, "pad", "drop" or False')
+        _check_bool("DataConfig", "resume", self.resume)
+
+    def splits(self, name: str) -> bool:
+        """Whether each rank gets its part of this data set."""
+        return _names(self.datasets_to_split, name)
+
+    def shuffles(self, name: str) -> bool:
+        """Whether this data set is shuffled."""
+        return _names(self.datasets_to_shuffle, name)
 
 
 @dataclass
 class RunConfig:
     """One run: its place on disk and its policies.
 
-    >>> RunConfig(name="night", hang_timeout=timedelta(minutes=5)).to_options()["hang_timeout"]
-    300.0
+    >>> RunConfig(name="night", hang_timeout=timedelta(minutes=5)).failure_config is None
+    True
     """
 
     name: str | None = None
@@ -210,6 +236,8 @@ class RunConfig:
     """Accepted for scripts written for Ray: what workers print is always in the run directory."""
     log_to_console: str = "rank0"
     """Whose output is shown: ``"rank0"``, ``"all"`` or ``"none"``. The files hold that of every rank."""
+    wait_for_resources: bool = True
+    """Whether a run that needs what other runs of this process hold waits for them. False: EngineError at once."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -217,17 +245,8 @@ class RunConfig:
             warn_of_unknown_hooks(callback, Callback, stacklevel=4)
 
     def validate(self) -> None:
-        """Raises ConfigError naming the field, its value and what it may be."""
+        """Raises ConfigError naming the field, its value and what it must be."""
         where = "RunConfig"
-        if self.name is not None:
-            if not isinstance(self.name, str):
-                _refuse(where, "name", self.name, "it must be a str or None")
-            _check_text(where, "name", self.name)
-            _core.check_run_name(self.name)
-        for field in ("storage_path", "local_dir"):
-            value = getattr(self, field)
-            if value is not None:
-                local_path(value, f"[{where}] {field}")
         if self.local_dir is not None and self.storage_path is not None and self.local_dir != self.storage_path:
             _refuse(
                 where,
@@ -235,63 +254,32 @@ class RunConfig:
                 self.local_dir,
                 f"it is another spelling of storage_path, which is {self.storage_path!r}; give one",
             )
-        _check_stop(where, self.stop)
+        self._to_core()
         for field in ("sync_config", "progress_reporter"):
             if getattr(self, field) is not None:
                 _refuse(
                     where, field, getattr(self, field), "it belongs to tuning, which is not there yet; leave it out"
                 )
         _check_callbacks(where, self.callbacks)
-        _check_type(where, "failure_config", self.failure_config, FailureConfig)
-        _check_type(where, "checkpoint_config", self.checkpoint_config, CheckpointConfig)
-        _check_int(where, "verbose", self.verbose, 0)
-        if not isinstance(self.log_to_console, str) or self.log_to_console not in ("rank0", "all", "none"):
-            _refuse(where, "log_to_console", self.log_to_console, "it must be 'rank0', 'all' or 'none'")
-        if self.hang_timeout is not None:
-            seconds(self.hang_timeout, f"[{where}] hang_timeout")
-        seconds(self.heartbeat_timeout, f"[{where}] heartbeat_timeout")
-        _check_int(where, "max_report_size", self.max_report_size, 1)
-        if self.max_report_size > 2**30:
-            _refuse(where, "max_report_size", self.max_report_size, "it must be at most 2**30 bytes")
-        (self.failure_config or FailureConfig()).validate()
-        (self.checkpoint_config or CheckpointConfig()).validate()
+        for config in (self.failure_config, self.checkpoint_config):
+            if config is not None:
+                config.validate()
 
-    def to_options(self) -> dict[str, Any]:
-        """The plain values that the core takes."""
-        path = self.storage_path if self.storage_path is not None else self.local_dir
-        if path is None:
-            path = os.environ.get("LOCKSTEP_STORAGE_PATH") or os.path.join("~", "lockstep_results")
-        return {
-            "name": self.name or "",
-            "storage_path": local_path(path, "[RunConfig] storage_path"),
-            "verbose": self.verbose,
-            "log_to_console": self.log_to_console,
-            "hang_timeout": None if self.hang_timeout is None else seconds(self.hang_timeout, "hang_timeout"),
-            "heartbeat_timeout": seconds(self.heartbeat_timeout, "heartbeat_timeout"),
-            "max_report_size": self.max_report_size,
-            "max_failures": (self.failure_config or FailureConfig()).max_failures,
-            "stop": {name: float(least) for name, least in self.stop.items()} if isinstance(self.stop, Mapping) else {},
-            "checkpoint": (self.checkpoint_config or CheckpointConfig()).to_options(),
+    def _to_core(self, **instead: object) -> _core.RunConfig:
+        """`instead`: values of fields that are not as they are here."""
+        field = "local_dir" if self.storage_path is None else "storage_path"
+        path = getattr(self, field)
+        given = {
+            "storage_path": None if path is None else local_path(path, f"[RunConfig] {field}"),
+            "stop": None if callable(self.stop) and not isinstance(self.stop, type) else self.stop,
         }
+        return _core.RunConfig(self, **{**given, **instead})
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> RunConfig:
-        """From ``config_run`` of a ``run.json``: no callbacks, name or place; what is missing keeps its default."""
-        return cls(
-            failure_config=FailureConfig(max_failures=settings.get("max_failures", 0)),
-            checkpoint_config=CheckpointConfig(
-                num_to_keep=settings.get("num_to_keep"),
-                checkpoint_score_attribute=settings.get("checkpoint_score_attribute") or None,
-                checkpoint_score_order=settings.get("checkpoint_score_order", "max"),
-                keep_all_ranks=settings.get("keep_all_ranks", False),
-            ),
-            verbose=settings.get("verbose", 1),
-            log_to_console=settings.get("log_to_console", "rank0"),
-            hang_timeout=settings.get("hang_timeout"),
-            stop=settings.get("stop"),
-            heartbeat_timeout=settings.get("heartbeat_timeout", 10.0),
-            max_report_size=settings.get("max_report_size", cls.max_report_size),
-        )
+    def _from_core(cls, core: _core.RunConfig) -> RunConfig:
+        failure = FailureConfig(**_values(core.failure_config))
+        checkpoint = CheckpointConfig(**_values(core.checkpoint_config))
+        return cls(**{**_values(core), "failure_config": failure, "checkpoint_config": checkpoint})
 
 
 def local_path(path: str | os.PathLike[str], what: str) -> str:
@@ -300,7 +288,7 @@ def local_path(path: str | os.PathLike[str], what: str) -> str:
         text = os.fspath(path)
     except TypeError:
         text = None
-    if not isinstance(text, str) or not text or "\0" in text or not _is_text(text):
+    if not isinstance(text, str) or not text or "\0" in text or not is_text(text):
         raise ConfigError(f"{what} is {path!r}; it must be a path, in UTF-8") from None
     if "://" in text:
         parts = urlsplit(text)
@@ -336,7 +324,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return value if _is_text(value) else repr(value)
+        return value if is_text(value) else repr(value)
     if isinstance(value, int):
         return int(value) if -(2**63) <= value < 2**64 else str(value)
     if isinstance(value, float):
@@ -364,21 +352,13 @@ def _refuse(where: str, field: str, value: object, rule: str) -> NoReturn:
     raise ConfigError(f"[{where}] {field} is {value!r}; {rule}")
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
     """Whether UTF-8 can hold it: no half of a surrogate pair."""
     return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
-def _check_text(where: str, field: str, value: str) -> None:
-    if not _is_text(value):
-        _refuse(where, field, value, "it must be text that UTF-8 can hold: it has half of a surrogate pair")
-
-
-def _check_int(where: str, field: str, value: object, least: int, rule: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        _refuse(where, field, value, f"it must be {rule or f'an int of at least {least}'}")
-    if value >= 2**31:
-        _refuse(where, field, value, "it must be less than 2**31")
+def _names(names: str | Sequence[str] | None, name: str) -> bool:
+    return name in (("train",) if names is None else (name,) if names == "all" else names)
 
 
 def _check_bool(where: str, field: str, value: object) -> None:
@@ -386,39 +366,14 @@ def _check_bool(where: str, field: str, value: object) -> None:
         _refuse(where, field, value, "it must be True or False")
 
 
-def _check_choice(where: str, field: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        _refuse(where, field, value, f"it must be one of {', '.join(map(repr, choices))}")
+def _values(
+    core: _core.ScalingConfig | _core.FailureConfig | _core.CheckpointConfig | _core.RunConfig,
+) -> dict[str, Any]:
+    return {name: getattr(core, name) for name in core.names}
 
 
-def _check_type(where: str, field: str, value: object, kind: type) -> None:
-    if value is not None and not isinstance(value, kind):
-        _refuse(where, field, value, f"it must be a {kind.__name__} or None")
-
-
-def _check_resources(where: str, field: str, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, Mapping):
-        _refuse(where, field, value, 'it must be a dict such as {"CPU": 2} or None')
-    for name, amount in value.items():
-        if not isinstance(name, str) or not name:
-            _refuse(where, field, value, f"the name {name!r} must be a str")
-        if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not (0 <= amount < math.inf):
-            _refuse(where, field, value, f"the amount of {name!r} must be a number of at least 0")
-
-
-def _check_stop(where: str, value: object) -> None:
-    if value is None or (callable(value) and not isinstance(value, type)):
-        return
-    if not isinstance(value, Mapping):
-        rule = 'it must be a dict such as {"training_iteration": 10}, a function of trial id and result, or None'
-        _refuse(where, "stop", value, rule)
-    for name, least in value.items():
-        if not isinstance(name, str) or not name or not _is_text(name):
-            _refuse(where, "stop", value, f"the name {name!r} must be that of a metric")
-        if not isinstance(least, (int, float)) or math.isnan(least):
-            _refuse(where, "stop", value, f"the value of {name!r} must be a number")
+def _is_amount(value: object) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value < math.inf
 
 
 def _check_callbacks(where: str, value: object) -> None:

@@ -1,4 +1,4 @@
-"""JAX on many workers, each of which is a process of ``jax.distributed``::
+"""JAX on many workers, which are connected by ``jax.distributed``::
 
 from lockstep import ScalingConfig, session
 from lockstep.jax import JaxTrainer
@@ -10,7 +10,7 @@ def train_func():
 
 JaxTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()
 
-Importing this imports no JAX: the process that calls ``fit()`` need not load it.
+Importing this module does not import JAX: the process that calls ``fit()`` need not load it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from __future__ import annotations
 import functools
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import session
-from lockstep._framework_packages import is_installed
 from lockstep._framework_trainer import FrameworkTrainer, Settings
+from lockstep._installed import is_installed
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import RunConfig, ScalingConfig, TrainLoopConfig
+from lockstep.config import DataConfig, RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,20 +35,19 @@ if TYPE_CHECKING:
 
 __all__ = ["JaxConfig", "JaxTrainer"]
 
-LOOPBACK = "127.0.0.1"
 FOR_EVER = 10 * 365 * 86400.0
 _held: socket.socket | None = None
-"""Rank 0's: bound and never listening, so that nobody else gets the port of JAX's coordinator."""
+"""Held by rank 0: bound but not listening, so that no other program gets the port of JAX's coordinator."""
 
 
 @dataclass
 class JaxConfig(BackendConfig):
-    """How workers find each other: ``jax.distributed.initialize()`` has been called when the function begins."""
+    """How workers connect: ``jax.distributed.initialize()`` has been called when the function begins."""
 
     preload: ClassVar[tuple[str, ...]] = ("jax", "jax.numpy", "lockstep.jax")
 
     cpu_collectives: str = "gloo"
-    """What carries collectives between workers without GPUs: "gloo" or "mpi"."""
+    """The library for collectives between workers without GPUs: "gloo" or "mpi"."""
 
     def validate(self) -> None:
         if self.cpu_collectives not in ("gloo", "mpi"):
@@ -64,7 +63,8 @@ class JaxConfig(BackendConfig):
 
         jax.distributed.initialize = _once(jax.distributed.initialize)
         worker = session._get("JaxConfig.on_worker_start")
-        coordinator = f"{LOOPBACK}:{session.broadcast_from_rank_zero(_hold_port() if worker.rank == 0 else 0)}"
+        port = session.broadcast_from_rank_zero(_hold_port() if worker.rank == 0 else 0)
+        coordinator = f"{session.get_node_address(0)}:{port}"
         jax.distributed.initialize(
             coordinator,
             num_processes=worker.world_size,
@@ -73,7 +73,7 @@ class JaxConfig(BackendConfig):
         )
 
     def on_worker_end(self) -> None:
-        """JAX ends a process whose coordinator, rank 0, is gone: they leave together."""
+        """JAX ends a process whose coordinator (rank 0) is gone, so all ranks leave together."""
         import jax
 
         session._get("JaxConfig.on_worker_end").core.meet(b"", FOR_EVER)
@@ -94,9 +94,6 @@ class JaxTrainer(FrameworkTrainer):
 
     _config_type: ClassVar[type[BackendConfig]] = JaxConfig
     _two_spellings: ClassVar[str] = "jax_config and jax_backend are two spellings of one thing; give one"
-    _instead_of_datasets: ClassVar[str] = (
-        "read the data in the training function, each rank its part (jax.process_index(), jax.process_count())"
-    )
 
     def __init__(
         self,
@@ -105,15 +102,17 @@ class JaxTrainer(FrameworkTrainer):
         train_loop_config: TrainLoopConfig | None = None,
         jax_config: JaxConfig | None = None,
         scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
-        datasets: dict[str, Any] | None = None,
+        datasets: Mapping[str, Any] | None = None,
         preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
         jax_backend: JaxConfig | None = None,
     ) -> None:
-        self._refuse_data(datasets, preprocessor)
-        settings = Settings(scaling_config, run_config, resume_from_checkpoint, metadata)
+        settings = Settings(
+            scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor, metadata
+        )
         super().__init__(train_loop_per_worker, train_loop_config, settings, jax_config, jax_backend)
 
     @classmethod
@@ -125,19 +124,23 @@ class JaxTrainer(FrameworkTrainer):
         *,
         jax_config: JaxConfig | None = None,
         scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         jax_backend: JaxConfig | None = None,
     ) -> Self:
-        """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
-        settings = Settings(scaling_config, run_config, resume_from_checkpoint)
+        """A trainer that continues the run at `path`; see DataParallelTrainer.restore()."""
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor)
         return cls._from_run(path, train_loop_per_worker, train_loop_config, settings, jax_config, jax_backend)
 
 
 def _once(initialize: Callable[..., None]) -> Callable[..., None]:
-    """``jax.distributed.initialize`` that does nothing where it has been called and is given nothing.
+    """Wraps ``jax.distributed.initialize``: a second call without arguments does nothing.
 
-    Functions that other launchers start call it first, and JAX knows no launcher here to ask for what is left out.
+    Functions written for other launchers call it without arguments, and JAX finds no launcher here that would supply
+    them.
     """
 
     @functools.wraps(initialize)
@@ -151,10 +154,10 @@ def _once(initialize: Callable[..., None]) -> Callable[..., None]:
 
 
 def _hold_port() -> int:
-    """A port that only sockets which ask to share it can bind, as JAX's does."""
+    """Reserves a port that only sockets that ask to share it, as JAX's does, can bind."""
     global _held
     _held = socket.socket()
     _held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    _held.bind((LOOPBACK, 0))
+    _held.bind((session.get_node_address(0), 0))
     port: int = _held.getsockname()[1]
     return port

@@ -1,5 +1,5 @@
-"""What a training function sees of the run, called inside it, on every worker. In a function that is called on its own,
-without a run, reports are printed, and the other answers are those of a single worker::
+"""The training function's view of the run. Call these functions inside it, on every worker. If the function is called
+directly, without a trainer, reports are printed and everything else behaves as with a single worker::
 
 from lockstep import Checkpoint, session
 
@@ -24,6 +24,9 @@ from lockstep.config import seconds
 from lockstep.errors import ConfigError, LockstepError, SerializationError, StopTraining
 
 if TYPE_CHECKING:
+    from lockstep._run_data import WorkerData
+    from lockstep.data import DataIterator
+
     T = TypeVar("T")
 
 MEETING_TIMEOUT = 1800.0
@@ -31,7 +34,7 @@ MEETING_TIMEOUT = 1800.0
 
 
 class _Session:
-    """The worker's end of the run, with what never changes at hand."""
+    """The worker's session, with the values that never change as attributes."""
 
     def __init__(self, core: _core.WorkerSession | _NoRun, before: _Session | None = None) -> None:
         begin = core.begin
@@ -46,26 +49,27 @@ class _Session:
         self.trial_name: str = begin["trial_name"]
         self.trial_id: str = begin["trial_id"]
         self.run_dir: str = begin["run_dir"]
-        self.keeps_checkpoints: bool = self.rank == 0 or begin["keep_all_ranks"]
+        self.keeps_checkpoints: bool = core.keeps_checkpoints
         self.unwraps_models: bool = before is not None and before.unwraps_models
         """Whether checkpoints hold models without DistributedDataParallel or torch.compile around them."""
         self.checkpoint_type: type[Checkpoint] = Checkpoint if before is None else before.checkpoint_type
-        """What get_checkpoint() gives."""
-        self._dropped: _core.Checkpoint | None = None
+        """The type that get_checkpoint() returns."""
+        self.data: WorkerData | None = None
 
-    def contents(self, checkpoint: Checkpoint) -> _core.DictParts | _core.Checkpoint:
-        """What the core needs of a checkpoint. One that nobody will write is not taken apart."""
+    def contents(self, checkpoint: Checkpoint) -> _core.EncodedDict | _core.Checkpoint | bool:
+        """What the core needs of a checkpoint: True if this rank does not keep it, and it is not encoded then."""
+        if not self.keeps_checkpoints:
+            return True
+        if self.data is not None:
+            self.data.keep_positions()
+            self.data.keep_preprocessor(checkpoint._pickled_preprocessor() or self.data.preprocessor)
         if checkpoint._data is None:
             return checkpoint._as_handle()
-        if self.keeps_checkpoints:
-            return checkpoint._as_parts(unwrap=self.unwraps_models)
-        if self._dropped is None:
-            self._dropped = _core.Checkpoint.from_parts(_core.DictParts("{}", [], None))
-        return self._dropped
+        return checkpoint._as_parts(unwrap=self.unwraps_models)
 
 
 class _NoRun:
-    """What stands for the core in a process that is no worker."""
+    """Stands in for the core in a process that is not a worker."""
 
     begin: ClassVar[dict[str, Any]] = {
         "rank": 0,
@@ -78,13 +82,23 @@ class _NoRun:
         "trial_name": "",
         "trial_id": "",
         "run_dir": ".",
-        "keep_all_ranks": False,
     }
+    keeps_checkpoints = True
     stopping = False
+
+    def __init__(self) -> None:
+        self._stop_requested = False
+        self._stops = False
+
+    def node_address(self, rank: int) -> str:
+        if rank != 0:
+            raise ConfigError(f"[session] there is no rank {rank}; world_size is 1")
+        return _core.LOOPBACK
 
     def report(self, metrics: dict[str, Any] | None, checkpoint: object) -> bool:
         words = [f"{name}={value!r}" for name, value in _core.plain_metrics(metrics or {}).items()]
         print("report:", *words, *(["with a checkpoint"] if checkpoint is not None else []), flush=True)
+        self._stops, self._stop_requested = self._stop_requested, False
         return False
 
     def checkpoint(self) -> None:
@@ -94,18 +108,19 @@ class _NoRun:
         return value
 
     def request_stop(self) -> None:
-        pass
+        self._stop_requested = True
 
     def should_stop(self) -> bool:
-        return False
+        return self._stops
 
 
+_no_run = _NoRun()
 _session: _Session | None = None
-"""The one of this process; set by lockstep._worker before the training function runs."""
+"""The session of this process; lockstep._worker sets it before the training function runs."""
 
 
 def _get(function: str) -> _Session:
-    """The session of this worker, for what makes sense there only."""
+    """The session of this worker; raises LockstepError outside a worker."""
     if _session is None:
         raise LockstepError(
             f"[session] {function}() was called outside a worker; it works inside the training function, "
@@ -115,19 +130,20 @@ def _get(function: str) -> _Session:
 
 
 def _own() -> _Session:
-    return _session or _Session(_NoRun())
+    return _session or _Session(_no_run)
 
 
 def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
-    """Hands metrics, and maybe a checkpoint, to the driver. Call it on every rank; rank 0's metrics are the run's::
+    """Sends metrics, and optionally a checkpoint, to the driver. Call it on every rank; rank 0's metrics are the
+    run's::
 
         session.report({"loss": 0.5}, checkpoint=Checkpoint.from_dict({"epoch": 3, "weights": weights}))
 
-    Metrics are plain values, arrays and tensors, lists and dicts of them. An array of one element counts as its number,
-    others reach callbacks as numpy arrays. Metrics go into a queue and the call returns at once; a checkpoint is copied
-    first, and written to disk while the function goes on. Other ranks' checkpoints count only with
-    ``CheckpointConfig(keep_all_ranks=True)``. Raises SerializationError for a metric that is none of these, ConfigError
-    when they take more than ``RunConfig(max_report_size=...)``.
+    Metrics are plain values, arrays and tensors, and lists and dicts of them. An array of one element is reported as
+    its number; other arrays reach callbacks as numpy arrays. Metrics go into a queue and the call returns at once. A
+    checkpoint is copied before the call returns, and written to disk while the function continues. Other ranks'
+    checkpoints are kept only with ``CheckpointConfig(keep_all_ranks=True)``. Raises SerializationError for any other
+    metric, and ConfigError if the metrics take more than ``RunConfig(max_report_size=...)``.
 
     In a run that ends early the last report ends the function: see should_stop().
     """
@@ -146,7 +162,7 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
 
 
 def _save(checkpoint: Checkpoint) -> None:
-    """A checkpoint alone: no report of metrics, so no result of the run."""
+    """Reports a checkpoint without metrics, which does not count as a result."""
     session = _own()
     _send(session, None, session.contents(checkpoint))
 
@@ -159,28 +175,50 @@ def _as_dict(metrics: Any) -> dict[str, Any]:
 
 
 def _send(
-    session: _Session, metrics: dict[str, Any] | None, contents: _core.DictParts | _core.Checkpoint | None
+    session: _Session, metrics: dict[str, Any] | None, contents: _core.EncodedDict | _core.Checkpoint | bool | None
 ) -> None:
     try:
         is_last = session.core.report(metrics, contents)
-    except TypeError as error:  # a metric that is not plain
+    except TypeError as error:  # a metric of a type that cannot be sent
         raise SerializationError(f"[session] report() cannot send its metrics: {error}") from None
     if is_last:
         raise StopTraining
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """The checkpoint to go on from: the newest committed one, or None on a fresh start.
+    """The checkpoint to continue from: the newest committed one, or None on a fresh start.
 
-    After this rank has reported a checkpoint, waits until that one is committed, on other ranks until rank 0's is.
+    After this rank has reported a checkpoint, the call waits until the checkpoint of that report is committed. On ranks
+    other than 0 that is rank 0's checkpoint; with ``keep_all_ranks`` it is that of all ranks.
     """
     session = _own()
     handle = session.core.checkpoint()
     return None if handle is None else session.checkpoint_type._from_handle(handle)
 
 
+def get_dataset_shard(name: str | None = None, *, dataset_name: str | None = None) -> DataIterator:
+    """This rank's part of a data set that the trainer was given; see DataConfig for which are divided::
+
+        def train_func(config):
+            shard = session.get_dataset_shard("train")
+            for epoch in range(config["num_epochs"]):
+                for batch in shard.iter_torch_batches(batch_size=256):
+                    ...
+
+        TorchTrainer(train_func, datasets={"train": lockstep.data.read_parquet("train/*.parquet")}, ...).fit()
+
+    Calls with one name return one object. Every reported checkpoint holds its position, and a function that starts
+    again from the checkpoint goes on there. The name may be left out if there is only one data set; `dataset_name` is
+    another spelling of it.
+    """
+    session = _get("get_dataset_shard")
+    if session.data is None:
+        raise LockstepError("[session] get_dataset_shard() was called before the training function began")
+    return session.data.shard(dataset_name if name is None else name)
+
+
 def get_world_size() -> int:
-    """How many workers there are."""
+    """The number of workers."""
     return _own().world_size
 
 
@@ -195,7 +233,7 @@ def get_local_rank() -> int:
 
 
 def get_local_world_size() -> int:
-    """How many workers run on this worker's node."""
+    """The number of workers on this worker's node."""
     return _own().local_world_size
 
 
@@ -204,8 +242,21 @@ def get_node_rank() -> int:
     return _own().node_rank
 
 
+def get_node_address(rank: int) -> str:
+    """The address by which the workers of all nodes reach the node of `rank`: the loopback on one machine.
+
+    What a rank serves to the others listens there.
+    """
+    return _own().core.node_address(rank)
+
+
+def _is_on_loopback() -> bool:
+    """Whether all workers reach each other by the loopback: they are on one machine."""
+    return all(get_node_address(rank) == _core.LOOPBACK for rank in range(get_world_size()))
+
+
 def get_attempt() -> int:
-    """How often the workers were started before, in this run: 0 at first, one more after every failure."""
+    """The number of the attempt: 0 at first, and one more after every restart."""
     return _own().attempt
 
 
@@ -215,12 +266,12 @@ def get_experiment_name() -> str:
 
 
 def get_trial_name() -> str:
-    """The name of the run's one trial."""
+    """The name of the run's only trial."""
     return _own().trial_name
 
 
 def get_trial_id() -> str:
-    """The id of the run's one trial, as in ``result.metrics["trial_id"]``."""
+    """The id of the run's only trial, as in ``result.metrics["trial_id"]``."""
     return _own().trial_id
 
 
@@ -230,7 +281,7 @@ def get_trial_dir() -> str:
 
 
 def request_stop() -> None:
-    """Ends the run early, and well. Any rank may ask; all ranks end after the same report::
+    """Ends the run early and successfully. Any rank may call it; all ranks end after the same report::
 
         if loss < 0.1:
             session.request_stop()
@@ -242,9 +293,10 @@ def request_stop() -> None:
 
 
 def should_stop() -> bool:
-    """Whether the run ends early and this rank has made its last report: True on every rank from the same report on.
+    """Whether the run ends early and this rank has made its last report. Becomes True on every rank after the same
+    report.
 
-    A function that asks ends by itself, and may do something more before it returns, report too::
+    A function that calls it must end by itself. It may do more before it returns, including another report::
 
         for epoch in range(100):
             if session.should_stop():
@@ -252,27 +304,29 @@ def should_stop() -> bool:
             session.report({"loss": train_epoch()})
         session.report({"loss": evaluate()}, checkpoint=...)
 
-    In a function that has not asked before its last report, that report raises StopTraining, which is no error: the
-    function is left, and the run is finished.
+    If the function has not called it before its last report, that report raises StopTraining. This is not an error: it
+    ends the function, and the run has finished.
+
+    Outside a worker it is True after the first report that follows request_stop(), until the next report.
     """
     return _own().core.should_stop()
 
 
 def stopping() -> bool:
-    """True once the run is being stopped (Ctrl-C): return soon."""
+    """True once the run is being stopped by a signal (Ctrl-C): return soon."""
     return _own().core.stopping
 
 
 def barrier(timeout: float | timedelta = MEETING_TIMEOUT) -> None:
     """Waits until every rank has called it.
 
-    Raises LockstepTimeoutError naming the ranks that are missing after `timeout` (seconds or timedelta).
+    Raises LockstepTimeoutError, which names the missing ranks, after `timeout` (seconds or timedelta).
     """
     _own().core.meet(b"", seconds(timeout, "[session] timeout"))
 
 
 def broadcast_from_rank_zero(obj: T, timeout: float | timedelta = MEETING_TIMEOUT) -> T:
-    """Gives every rank what rank 0 passed; what the others pass is ignored. Waits and fails as barrier() does::
+    """Returns rank 0's object on every rank; what other ranks pass is ignored. Waits and fails as barrier() does::
 
     seed = session.broadcast_from_rank_zero(random.random())
     """

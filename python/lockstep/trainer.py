@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core, _pickling
+from lockstep._program import backend_needs, process_plan
+from lockstep._run_data import RunData
 from lockstep.backend import BackendConfig, hooks_class
 from lockstep.callbacks import CallbackAdapter, StopWhen
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import (
     CheckpointConfig,
+    DataConfig,
     RunConfig,
     ScalingConfig,
     TrainLoopConfig,
@@ -23,11 +26,14 @@ from lockstep.config import (
     plain,
     run_path,
 )
-from lockstep.errors import ConfigError, EngineError, StorageError, TrainingInterrupted
-from lockstep.result import Result, read_dict, register_checkpoint_type
+from lockstep.errors import ConfigError, StorageError, TrainingInterrupted
+from lockstep.result import Result, register_checkpoint_type
+from lockstep.run_handle import RunHandle, may_claim_signals
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from lockstep._hooks import BackendHooks
 
 
 class DataParallelTrainer:
@@ -47,6 +53,10 @@ class DataParallelTrainer:
     The function takes the configuration, or nothing. It is pickled when ``fit()`` is called, with what it refers to.
     When a worker fails, all are started again (``FailureConfig``) and find the newest checkpoint with
     ``session.get_checkpoint()``.
+
+    `datasets` are data sets of ``lockstep.data`` by name: ``session.get_dataset_shard("train")`` gives each worker its
+    part, as `dataset_config` says. When ``fit()`` is called, the `preprocessor` is fitted on ``"train"`` and applied to
+    all of them; it is stored in the checkpoints.
     """
 
     _preload: ClassVar[tuple[str, ...]] = ("cloudpickle", "numpy?")
@@ -65,42 +75,41 @@ class DataParallelTrainer:
         train_loop_config: TrainLoopConfig | None = None,
         backend_config: BackendConfig | None = None,
         scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
         _pickling.check_signature(train_loop_per_worker)
         self._set_up(train_loop_per_worker, train_loop_config, backend_config, scaling_config, run_config)
+        self._data = RunData(datasets or {}, dataset_config or DataConfig(), preprocessor)
         _check("metadata", metadata, (dict, type(None)), "a dict or None")
         self.resume_from_checkpoint = self._to_resume_from(resume_from_checkpoint)
         self.metadata = metadata
 
     def fit(self) -> Result:
-        """Runs to the end. One run at a time per process.
+        """Runs to the end. Calls in several threads, and in callbacks of other runs, run side by side.
 
         Raises TrainingFailedError when the run failed for good, TrainingInterrupted after Ctrl-C, SerializationError
         (before anything is started) when the function or its configuration cannot be pickled, EngineError or
         StorageError when it could not run.
         """
-        self._validate()
-        if self._restored is not None and self._is_finished(self._restored):
-            return Result._from_outcome(_core.read_run(self._restored), checkpoint_type=self._type_of_checkpoints())
-        payload = self._payload()
-        kind = self._type_of_checkpoints()
-        callbacks = list(self.run_config.callbacks or ())
-        if callable(self.run_config.stop):
-            callbacks.append(StopWhen(self.run_config.stop))
-        adapters = [CallbackAdapter(callback, kind) for callback in callbacks]
-        resume_from = None if self.resume_from_checkpoint is None else self.resume_from_checkpoint._as_handle()
-        if hooks_class(self.backend_config) is not None:
-            from lockstep.sgd.fit import fit_in_group
+        return self._prepare(in_thread=False)._run_here().wait()
 
-            outcome, interrupt = fit_in_group(self, self._options(payload), payload, adapters, resume_from)
-        else:
-            outcome, interrupt, _ = _core.run(
-                self._options(payload), payload, adapters, resume_from, may_handle_signals()
-            )
-        return self._conclude(outcome, interrupt, adapters)
+    def start(self) -> RunHandle:
+        """Starts the run in a thread of its own, where callbacks and hooks are called too; returns its handle at once::
+
+            handle = trainer.start()
+            for metrics in handle:
+                print(metrics["loss"])
+            result = handle.wait()
+
+        Raises what is known before anything runs: ConfigError, SerializationError, StorageError. ``wait()`` raises
+        the rest.
+        """
+        return self._prepare(in_thread=True)._run_in_thread()
 
     @classmethod
     def restore(
@@ -111,7 +120,10 @@ class DataParallelTrainer:
         *,
         backend_config: BackendConfig | None = None,
         scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     ) -> Self:
         """A trainer that goes on with a run: same directory, newest good checkpoint::
@@ -120,11 +132,12 @@ class DataParallelTrainer:
             DataParallelTrainer.restore("digits-1").fit()  # by its name, in the default storage path
 
         What is not given is as it was, callbacks excepted: pass those in `run_config`, whose name and storage_path must
-        be left out. ``fit()`` of a finished run returns its ``Result`` at once, unless there is a new
-        `train_loop_config`. Without `train_loop_per_worker` the workers unpickle the function that the run directory
-        holds, if it has the hash that ``run.json`` says. A run directory that is not yours alone is refused
-        (StorageError). `resume_from_checkpoint` counts only for a run that has no checkpoint of its own yet, or whose
-        own are all damaged: without it such a run does not begin anew.
+        be left out. New `datasets` replace all of the run's; its preprocessor stays unless there is a new one.
+        ``fit()`` of a finished run returns its ``Result`` at once, unless there is a new `train_loop_config`. Without
+        `train_loop_per_worker` the workers unpickle the function that the run directory holds, if it has the hash that
+        ``run.json`` says. A run directory that is not yours alone is refused (StorageError). `resume_from_checkpoint`
+        counts only for a run that has no checkpoint of its own yet, or whose own are all damaged: without it such a run
+        does not begin anew.
         """
         place = run_path(path, "[restore] path")
         if _core.find_run(place) is None:
@@ -135,7 +148,7 @@ class DataParallelTrainer:
         _core.check_owner(place)
         if run_config is not None and (run_config.name or run_config.storage_path or run_config.local_dir):
             raise ConfigError("[restore] run_config has a name or storage_path; a restored run stays in its place")
-        saved = _saved_settings(place)
+        saved = _core.read_settings(place)
         trainer = cls.__new__(cls)
         if train_loop_per_worker is not None:
             _pickling.check_signature(train_loop_per_worker)
@@ -143,10 +156,13 @@ class DataParallelTrainer:
             train_loop_per_worker,
             train_loop_config,
             backend_config,
-            scaling_config or ScalingConfig.from_settings(saved),
-            run_config or RunConfig.from_settings(saved),
+            scaling_config or ScalingConfig._from_core(saved.scaling),
+            run_config or RunConfig._from_core(saved.run),
         )
         trainer._restored = place
+        trainer._data = RunData(datasets or {}, dataset_config or DataConfig(), preprocessor)
+        if not trainer._data.datasets and (dataset_config is not None or preprocessor is not None):
+            raise ConfigError("[restore] dataset_config and preprocessor belong to datasets; pass those too")
         trainer.resume_from_checkpoint = cls._to_resume_from(resume_from_checkpoint)
         trainer.metadata = None
         return trainer
@@ -179,6 +195,7 @@ class DataParallelTrainer:
         self.scaling_config = scaling_config or ScalingConfig()
         self.run_config = run_config or RunConfig()
         self._restored: str | None = None
+        self._data = RunData()
         self._validate()
 
     def _validate(self) -> None:
@@ -221,13 +238,44 @@ class DataParallelTrainer:
             )
         return kind._from_handle(newest)
 
+    def _prepare(self, in_thread: bool) -> RunHandle:
+        self._validate()
+        if self._restored is not None and self._is_finished(self._restored):
+            kind = self._type_of_checkpoints()
+            finished = _core.Run.finished(_core.read_run(self._restored))
+            return RunHandle(finished, lambda outcome, _: Result._from_outcome(outcome, checkpoint_type=kind))
+        function = self._function()
+        adapters, hooks = self._adapters(), self._hooks()
+        claims = not in_thread and may_claim_signals()
+        run = _core.Run(self._plan(), function, adapters, hooks, claims_signals=claims, observed=in_thread)
+        return RunHandle(run, partial(self._conclude, adapters, hooks))
+
+    def _adapters(self) -> list[CallbackAdapter]:
+        callbacks = list(self.run_config.callbacks or ())
+        if callable(self.run_config.stop):
+            callbacks.append(StopWhen(self.run_config.stop))
+        return [CallbackAdapter(callback, self._type_of_checkpoints()) for callback in callbacks]
+
+    def _hooks(self) -> BackendHooks | None:
+        kind = hooks_class(self.backend_config)
+        if kind is None or self.backend_config is None:
+            return None
+        from lockstep._hooks import BackendHooks
+
+        return BackendHooks(kind(), self.backend_config, self.scaling_config.num_workers)
+
     def _is_finished(self, path: str) -> bool:
-        return self.train_loop_config is None and read_dict(path, "run.json").get("state") == "finished"
+        return self.train_loop_config is None and _core.RunView.read(path).state == "finished"
+
+    def _function(self) -> _core.Function:
+        payload = self._payload()
+        return _core.Function(payload, payload, _sha256(payload))
 
     def _payload(self) -> bytes:
         if self._restored is None:
             assert self.train_loop_per_worker is not None
-            return _pickling.dump(self.train_loop_per_worker, self.train_loop_config, self.backend_config)
+            function, config = self.train_loop_per_worker, self.train_loop_config
+            return _pickling.dump(function, config, self.backend_config, *self._data.dump())
         given: tuple[tuple[Any, Callable[[Any], bytes]], ...] = (
             (self.train_loop_per_worker, _pickling.dump_function),
             (self.train_loop_config, _pickling.dump_config),
@@ -239,42 +287,54 @@ class DataParallelTrainer:
             config_is_known = self.train_loop_config is not None or not Result(path=self._restored).config
             if self.train_loop_per_worker is None or not config_is_known:
                 raise
-            saved = (b"", _pickling.dump_config(None), _pickling.dump_backend(self._default_backend()))
-        parts = (bytes(old) if value is None else dump(value) for (value, dump), old in zip(given, saved, strict=True))
-        return _pickling.pack(*parts)
+            saved = (b"", _pickling.dump_config(None), _pickling.dump_backend(self._default_backend()), b"", b"")
+        *olds, preprocessor, datasets = map(bytes, saved)
+        new = [old if value is None else dump(value) for (value, dump), old in zip(given, olds, strict=True)]
+        data = self._data.dump(preprocessor) if self._data.datasets else (preprocessor, datasets)
+        return _pickling.pack(*new, *data)
 
-    def _options(self, payload: bytes) -> dict[str, Any]:
-        run = self.run_config.to_options()
-        config: Any = {} if self.train_loop_config is None else plain(self.train_loop_config)
-        if self._restored is not None:
-            run["storage_path"], run["name"] = os.path.split(self._restored)
+    def _plan(self) -> _core.RunPlan:
+        modules = (*self._preload, "lockstep.data?") if self._data.datasets else self._preload
+        plan = process_plan(modules, self._needs())
+        plan.trainer = type(self).__name__
+        plan.scaling = self.scaling_config._to_core()
+        plan.metadata = plain(self.metadata or {})
+        plan.config = {} if self.train_loop_config is None else plain(self.train_loop_config)
+        if self.resume_from_checkpoint is not None:
+            plan.resume_from = self.resume_from_checkpoint._as_handle()
+        if self._restored is None:
+            plan.run = self.run_config._to_core()
+        else:
+            storage_path, name = os.path.split(self._restored)
+            plan.run = self.run_config._to_core(storage_path=storage_path, name=name)
+            plan.restore = True
             if self.train_loop_config is None:
-                config = Result(path=self._restored).config
-        return {
-            "trainer": type(self).__name__,
-            "config": config,
-            "metadata": plain(self.metadata or {}),
-            "scaling": self.scaling_config.to_options(),
-            "run": run,
-            **self._process(),
-            "restore": self._restored is not None,
-            "function_pkl": payload,
-            "function_sha256": _sha256(payload),
-        }
+                plan.config = Result(path=self._restored).config
+        return plan
 
-    def _process(self) -> dict[str, Any]:
-        saved = {} if self._restored is None else _saved_settings(self._restored)
-        if self.backend_config is not None or "backend" not in saved:
-            return process_options(self._preload, self.backend_config or self._default_backend())
-        if hooks := saved["backend"].get("backend_cls"):
+    def _needs(self) -> _core.BackendNeeds:
+        saved = None if self._restored is None else _core.read_settings(self._restored).backend
+        if self.backend_config is not None or saved is None:
+            return backend_needs(self.backend_config or self._default_backend())
+        if saved.backend_cls:
             raise ConfigError(
-                f"[restore] the run's backend has hooks that run in this process, {hooks}, and the run directory does "
-                "not hold them: pass the backend_config that the run had"
+                f"[restore] the run's backend has hooks that run in this process, {saved.backend_cls}, and the run "
+                "directory does not hold them: pass the backend_config that the run had"
             )
-        options = {name: saved[name] for name in ("rendezvous", "replace_workers") if name in saved}
-        return {**_process_options(self._preload, saved["backend"]), **options}
+        return saved
 
-    def _conclude(self, outcome: _core.RunOutcome, interrupt: int, adapters: list[CallbackAdapter]) -> Result:
+    def _conclude(
+        self,
+        adapters: list[CallbackAdapter],
+        hooks: BackendHooks | None,
+        outcome: _core.RunOutcome,
+        interrupt: int,
+    ) -> Result | BaseException:
+        """The result of the run, or what ``fit()`` raises."""
+        if hooks is not None and (error := hooks.shutdown_error) is not None:
+            warnings.warn(
+                f"[backend] {hooks.name} raised {type(error).__name__}: {error}", RuntimeWarning, stacklevel=3
+            )
         config = self.train_loop_config
         result = Result._from_outcome(
             outcome,
@@ -283,43 +343,25 @@ class DataParallelTrainer:
             self._type_of_checkpoints(),
             function=self.train_loop_per_worker,
         )
+        raised = next((adapter.raised for adapter in adapters if adapter.raised is not None), None)
+        if isinstance(raised, KeyboardInterrupt) and result.state != "interrupted":
+            return _caused(raised, result.error)  # too late to end the run
         if result.error is not None:
-            raised = next((adapter.raised for adapter in adapters if adapter.raised is not None), None)
-            raise result.error from raised or result.error.__cause__
+            last = result.failures[-1].kind if result.failures else ""
+            if raised is None and hooks is not None and last == "callback":
+                raised = hooks.raised
+            return _caused(result.error, raised or result.error.__cause__)
         if result.state == "interrupted":
             from lockstep._failure_message import interrupt_message
             from lockstep._interrupts import ends_uncaught
 
+            if isinstance(raised, KeyboardInterrupt):  # it may have come before the signal itself
+                interrupt = interrupt or getattr(raised, "signal", signal.SIGINT)
             name = signal.Signals(interrupt).name if interrupt else "a signal"
             is_kept = result.checkpoint is not None and result.checkpoint.path is not None
             message = interrupt_message(str(result.path), type(self).__name__, name, has_checkpoint=is_kept)
-            raise ends_uncaught(TrainingInterrupted(message, result, interrupt))
+            return _caused(ends_uncaught(TrainingInterrupted(message, result, interrupt)), raised)
         return result
-
-
-def process_options(modules: tuple[str, ...], backend: BackendConfig | None) -> dict[str, Any]:
-    """How workers come into being: as this process is now, with these modules, and what the backend needs besides."""
-    if backend is None:
-        return _process_options(modules, {})
-    needs = {"environment": backend.environment(), "preload": list(backend.preload)}
-    if hooks := hooks_class(backend):
-        needs["backend_cls"] = hooks.__qualname__
-    return {**_process_options(modules, needs), **backend.run_options()}
-
-
-def _process_options(modules: tuple[str, ...], needs: Mapping[str, Any]) -> dict[str, Any]:
-    """`needs` is what run.json keeps of the backend, of which restore() has only a pickle that workers open."""
-    modules = (*modules, *needs.get("preload", ()))
-    if os.environ.get("LOCKSTEP_AS_RAY"):
-        modules = (*modules, "lockstep.as_ray._modules", "lockstep.as_ray._table")
-    given = {name: value for name, value in os.environ.items() if _is_text(name) and _is_text(value)}
-    return {
-        "argv": _fork_server_command(modules),
-        "env": {**needs.get("environment", {}), **given},
-        "cwd": os.getcwd(),
-        "python_path": [os.path.abspath(entry) for entry in sys.path],
-        "backend": dict(needs),
-    }
 
 
 def _check(name: str, value: object, kind: type | tuple[type, ...], rule: str) -> None:
@@ -327,35 +369,9 @@ def _check(name: str, value: object, kind: type | tuple[type, ...], rule: str) -
         raise ConfigError(f"[trainer] {name} is {value!r}; it must be {rule}")
 
 
-def _fork_server_command(modules: tuple[str, ...]) -> list[str]:
-    if not sys.executable:
-        raise EngineError(
-            "[trainer] sys.executable is empty, so workers have no interpreter; start this program with python"
-        )
-    import subprocess
-
-    # The interpreter's own flags (-O, -W, -X ...) hold for workers as well. -P: files in the current directory must not
-    # hide modules that the fork server imports; workers get the caller's sys.path.
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    safe = ["-P"] if sys.version_info >= (3, 11) and "-P" not in flags else []
-    return [sys.executable, *flags, *safe, "-m", "lockstep._fork_server", *modules]
-
-
-def may_handle_signals() -> bool:
-    """Signal handlers belong to the main thread. A signal that is ignored stays so: the core sees to that."""
-    return threading.current_thread() is threading.main_thread()
-
-
-def _is_text(value: str) -> bool:
-    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
-
-
-def _saved_settings(path: str) -> Mapping[str, Any]:
-    saved = read_dict(path, "run.json").get("config_run", {})
-    parts = ("backend", "rendezvous")
-    if not isinstance(saved, dict) or not all(isinstance(saved.get(name, {}), dict) for name in parts):
-        raise StorageError(f"[restore] {path}/run.json is not what Lockstep writes: config_run has other types")
-    return saved
+def _caused(error: BaseException, cause: BaseException | None) -> BaseException:
+    error.__cause__ = cause
+    return error
 
 
 def _read_function(path: str) -> bytes:

@@ -8,9 +8,15 @@ namespace py = pybind11;
 
 void bind_errors(py::module_& module);
 void bind_checkpoint(py::module_& module);
+void bind_config(py::module_& module);
 void bind_early_stopping(py::module_& module);
+void bind_order(py::module_& module);
+void bind_run_view(py::module_& module);
 void bind_session(py::module_& module);
+void bind_run_plan(py::module_& module);
+void bind_run_handle(py::module_& module);
 void bind_trainer(py::module_& module);
 void bind_sinks(py::module_& module);
+void bind_store(py::module_& module);
 
 }  // namespace lockstep::python

@@ -7,7 +7,8 @@
 
 namespace lockstep::python {
 
-DictParts::DictParts(std::string text, const py::sequence& arrays, const py::object& pickled) : data(std::move(text)) {
+EncodedDict::EncodedDict(std::string text, const py::sequence& arrays, const py::object& pickled)
+    : data(std::move(text)) {
   for (const py::handle item : arrays) {
     const auto tuple = py::reinterpret_borrow<py::tuple>(item);
     buffers.push_back(py::cast<py::buffer>(tuple[3]).request());
@@ -22,7 +23,7 @@ DictParts::DictParts(std::string text, const py::sequence& arrays, const py::obj
   if (!pickled.is_none()) objects = py::cast<py::bytes>(pickled);
 }
 
-store::DictParts DictParts::view() const {
+store::DictParts EncodedDict::view() const {
   store::DictParts parts;
   parts.data = data;
   parts.tensors = tensors;
@@ -51,7 +52,7 @@ void bind_checkpoint(py::module_& module) {
     return py::buffer_info(const_cast<std::byte*>(view.bytes.data()), 1, py::format_descriptor<std::uint8_t>::format(),
                            1, {static_cast<py::ssize_t>(view.bytes.size())}, {py::ssize_t{1}}, /*readonly=*/true);
   });
-  py::class_<DictParts>(module, "DictParts")
+  py::class_<EncodedDict>(module, "EncodedDict")
       .def(py::init<std::string, py::sequence, py::object>(), py::arg("data"), py::arg("tensors"), py::arg("objects"));
   py::class_<Checkpoint>(module, "Checkpoint")
       .def_static("from_directory", [](const std::string& path) { return Checkpoint::from_directory(path); })
@@ -61,7 +62,7 @@ void bind_checkpoint(py::module_& module) {
                     return Checkpoint::from_bytes({reinterpret_cast<const std::uint8_t*>(view.data()), view.size()});
                   })
       .def_static("from_parts",
-                  [](const DictParts& parts) { return Checkpoint::from_files(store::to_files(parts.view())); })
+                  [](const EncodedDict& parts) { return Checkpoint::from_files(store::to_files(parts.view())); })
       .def_property_readonly("path",
                              [](const Checkpoint& self) -> std::optional<std::string> {
                                const auto path = self.path();

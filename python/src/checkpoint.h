@@ -13,9 +13,9 @@ namespace lockstep::python {
 
 namespace py = pybind11;
 
-/// A dict checkpoint taken apart by Python; keeps the buffers.
-struct DictParts {
-  DictParts(std::string text, const py::sequence& arrays, const py::object& pickled);
+/// A dict checkpoint encoded by Python; keeps the buffers.
+struct EncodedDict {
+  EncodedDict(std::string text, const py::sequence& arrays, const py::object& pickled);
   store::DictParts view() const;
 
   std::string data;
@@ -24,7 +24,7 @@ struct DictParts {
   std::optional<py::bytes> objects;
 };
 
-/// An array's bytes for Python's buffer protocol; keeps the checkpoint they lie in.
+/// An array's bytes for Python's buffer protocol; keeps the checkpoint alive.
 struct TensorView {
   std::span<const std::byte> bytes;
   Checkpoint owner;

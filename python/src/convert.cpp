@@ -3,6 +3,8 @@
 #include <lockstep/array.h>
 #include <pybind11/stl.h>
 
+#include "base/failure.h"
+
 namespace lockstep::python {
 namespace {
 
@@ -64,7 +66,7 @@ Value convert_array(const py::handle& array) {
                {static_cast<const std::uint8_t*>(info.ptr), size}};
 }
 
-/// What is no plain value: a scalar, array or tensor of numpy or a framework, or a mistake.
+/// A value that is not plain: a scalar, array or tensor of numpy or a framework, or an error.
 Value convert_other(const py::handle& object, const std::string& path, int depth) {
   py::object plain;
   try {
@@ -81,8 +83,8 @@ Value convert_other(const py::handle& object, const std::string& path, int depth
 Value convert_dict(const py::dict& from, const std::string& path, int depth) {
   Value::object_t dict;
   dict.reserve(from.size());
-  // Straight into the underlying vector: ordered_map's own insertion looks through all keys each time. And a path is
-  // only spelled out where an error may need it: the common metrics are plain numbers.
+  // Insert directly into the underlying vector: ordered_map's own insertion searches all keys each time. A path is
+  // built only if an error may need it, because most metrics are plain numbers.
   for (const auto& [key, value] : from) {
     std::string name = key_of(key, path);
     if (!PyUnicode_Check(key.ptr()) && from.contains(name)) continue;  // 1 and "1" are one name
@@ -121,7 +123,7 @@ Value convert(const py::handle& object, const std::string& path, int depth) {
 py::object to_numpy(const Array& array) {
   const auto numpy = py::module_::import("numpy");
   const py::bytes data(reinterpret_cast<const char*>(array.data.data()), array.data.size());
-  // A copy: what frombuffer gives cannot be written to.
+  // A copy, because the result of frombuffer is read-only.
   return numpy.attr("frombuffer")(data, py::arg("dtype") = array.dtype)
       .attr("copy")()
       .attr("reshape")(py::tuple(py::cast(array.shape)));
@@ -176,5 +178,17 @@ Bytes to_bytes(const py::bytes& bytes) {
 }
 
 py::bytes to_python_bytes(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+py::list to_python_bytes(const std::vector<Bytes>& values) {
+  py::list list;
+  for (const Bytes& value : values) list.append(to_python_bytes(value));
+  return list;
+}
+
+py::list to_python(const std::vector<Failure>& failures) {
+  py::list list;
+  for (const Failure& failure : failures) list.append(to_python(lockstep::to_value(failure)));
+  return list;
+}
 
 }  // namespace lockstep::python

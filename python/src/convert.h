@@ -1,10 +1,12 @@
 #pragma once
 
+#include <lockstep/error.h>
 #include <lockstep/value.h>
 #include <pybind11/pybind11.h>
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep::python {
 
@@ -15,7 +17,7 @@ namespace py = pybind11;
 /// instead.
 Value to_value(const py::handle& object, const std::string& path);
 
-/// As a str; what is no UTF-8 is escaped (\xff).
+/// As a str; bytes that are not UTF-8 are escaped (\xff).
 py::str to_text(std::string_view text);
 
 /// The inverse of to_value(); arrays are numpy's.
@@ -23,5 +25,9 @@ py::object to_python(const Value& value);
 
 Bytes to_bytes(const py::bytes& bytes);
 py::bytes to_python_bytes(const Bytes& bytes);
+py::list to_python_bytes(const std::vector<Bytes>& values);
+
+/// As dicts.
+py::list to_python(const std::vector<Failure>& failures);
 
 }  // namespace lockstep::python

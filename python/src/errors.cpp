@@ -12,7 +12,7 @@ struct ErrorTypes {
 };
 ErrorTypes* types = nullptr;
 
-/// A message may quote bytes of a file that are no UTF-8.
+/// A message may quote bytes of a file that are not UTF-8.
 void raise(const py::object& type, const std::exception& error) {
   PyErr_SetObject(type.ptr(), to_text(error.what()).ptr());
 }

@@ -2,9 +2,11 @@
 #include <pybind11/stl.h>
 
 #include "base/failure.h"
+#include "base/json.h"
 #include "bindings.h"
 #include "checkpoint.h"
 #include "convert.h"
+#include "sys/node.h"
 #include "sys/sockets.h"
 #include "wire/codec.h"
 #include "worker/native_stacks.h"
@@ -21,20 +23,22 @@ py::dict begin_of(const WorkerSession& session) {
   return to_python(wire::to_value(begin));
 }
 
-/// Without metrics (None): a checkpoint alone. Whether the function is to end here.
+/// Without metrics (None) it is only a checkpoint. `checkpoint` is True for one that this rank does not keep. Returns
+/// whether the function must end here.
 bool report(WorkerSession& session, const std::optional<py::dict>& metrics, const py::object& checkpoint) {
   std::optional<Value> values;
   if (metrics) values = to_value(*metrics, "metrics");
-  if (py::isinstance<DictParts>(checkpoint)) {
-    const auto& parts = py::cast<const DictParts&>(checkpoint);
+  if (py::isinstance<EncodedDict>(checkpoint)) {
+    const auto& parts = py::cast<const EncodedDict&>(checkpoint);
     const store::DictParts view = parts.view();
     const py::gil_scoped_release unlocked;
     return session.deliver(values, view);
   }
+  const bool is_unkept = checkpoint.ptr() == Py_True;
   std::optional<Checkpoint> handle;
-  if (!checkpoint.is_none()) handle = py::cast<Checkpoint>(checkpoint);
+  if (!is_unkept && !checkpoint.is_none()) handle = py::cast<Checkpoint>(checkpoint);
   const py::gil_scoped_release unlocked;
-  return session.deliver(values, handle);
+  return handle ? session.deliver(values, handle) : session.deliver_metrics(values, is_unkept);
 }
 
 }  // namespace
@@ -48,10 +52,24 @@ void bind_session(py::module_& module) {
         return new WorkerSession(fd);
       }))
       .def_property_readonly("begin", &begin_of)
+      .def("node_address", &WorkerSession::node_address)
       .def_property_readonly("keeps_checkpoints", &WorkerSession::keeps_checkpoints)
       .def("start", &WorkerSession::start, py::call_guard<py::gil_scoped_release>())
       .def("report", &report, py::arg("metrics"), py::arg("checkpoint"))
       .def("checkpoint", &WorkerSession::checkpoint, py::call_guard<py::gil_scoped_release>())
+      .def("saved_position",
+           [](WorkerSession& session, const std::string& dataset) -> std::optional<std::string> {
+             const py::gil_scoped_release unlocked;
+             const auto position = session.saved_position(dataset);
+             return position ? std::optional(to_json(*position)) : std::nullopt;
+           })
+      .def("set_position",
+           [](WorkerSession& session, const std::string& dataset, const std::string& position) {
+             const py::gil_scoped_release unlocked;
+             session.keep_position(dataset, [value = parse_json(position, "position")] { return value; });
+           })
+      .def("keep_file", [](WorkerSession& session, const std::string& name,
+                           const py::bytes& contents) { session.keep_file(name, to_bytes(contents)); })
       .def("meet",
            [](WorkerSession& session, const py::bytes& value, double timeout) {
              Bytes bytes = to_bytes(value);
@@ -60,6 +78,14 @@ void bind_session(py::module_& module) {
                bytes = session.broadcast_from_rank_zero(std::move(bytes), std::chrono::duration<double>(timeout));
              }
              return to_python_bytes(bytes);
+           })
+      .def("serve_calls",
+           [](WorkerSession& session, const py::function& answer) {
+             const py::gil_scoped_release unlocked;
+             session.serve_calls([&](const Bytes& payload) {
+               const py::gil_scoped_acquire locked;
+               return to_bytes(py::cast<py::bytes>(answer(to_python_bytes(payload))));
+             });
            })
       .def("finish",
            [](WorkerSession& session, const py::bytes& value) {
@@ -87,6 +113,7 @@ void bind_session(py::module_& module) {
       .def("request_stop", &WorkerSession::request_stop, py::call_guard<py::gil_scoped_release>())
       .def("should_stop", &WorkerSession::should_stop, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("stopping", &WorkerSession::stopping);
+  module.attr("LOOPBACK") = sys::kLoopback;
   module.def("plain_metrics", [](const py::dict& metrics) { return to_python(to_value(metrics, "metrics")); });
   module.def("install_native_stacks", &worker::install_native_stacks);
 }

@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "convert.h"
+#include "metrics/autofill.h"
 #include "metrics/csv_sink.h"
 #include "metrics/json_sink.h"
 #include "metrics/tensorboard_sink.h"
@@ -29,6 +30,9 @@ void bind_sinks(py::module_& module) {
            [](ReportSink& sink, const py::dict& result, long step) { sink.write(to_value(result, "result"), step); })
       .def("flush", &ReportSink::flush, py::call_guard<py::gil_scoped_release>())
       .def("close", &ReportSink::close, py::call_guard<py::gil_scoped_release>());
+  py::list autofilled;
+  for (const std::string_view key : metrics::autofilled_keys()) autofilled.append(to_text(key));
+  module.attr("AUTOFILLED_KEYS") = py::frozenset(autofilled);
   module.def("as_in_files",
              [](const py::object& value) { return to_python(with_summaries(to_value(value, "value"))); });
 }

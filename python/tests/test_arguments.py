@@ -1,4 +1,4 @@
-"""What a trainer takes beside plain dicts and functions: dataclasses, paths of checkpoints, functools.partial."""
+"""Other arguments of a trainer than plain dicts and functions: dataclasses, paths of checkpoints, functools.partial."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Backends: what a restored run has of them, and the packages that they need."""
+"""Backends: what a restored run knows of them, and the packages that they need."""
 
 from __future__ import annotations
 
+import http.client
 import importlib.abc
 import os
 import sys
@@ -12,7 +13,8 @@ from typing import Any, ClassVar
 
 import pytest
 from lockstep import Checkpoint, DataParallelTrainer, Result, RunConfig, ScalingConfig, session
-from lockstep._framework_packages import is_installed
+from lockstep._core import LOOPBACK
+from lockstep._installed import is_installed
 from lockstep.backend import Backend, BackendConfig
 from lockstep.errors import ConfigError
 
@@ -61,6 +63,23 @@ def test_a_restored_run_has_what_its_backend_asked_for(trainer: Any, option: str
     assert other.fit().metrics["seed"] == "8"
 
 
+class WithStore(BackendConfig):
+    def run_options(self) -> dict[str, Any]:
+        return {"rendezvous": {"hosts": ["a", "b"]}}
+
+
+def test_a_rank_is_told_its_place_in_the_store_that_the_run_hosts(tmp_path: Path) -> None:
+    def put() -> None:
+        place = session._get("put").core.begin["services"]["rendezvous"]
+        connection = http.client.HTTPConnection(place["address"], place["port"], timeout=30)
+        connection.request("PUT", f"/ranks/{place['rank']}", b"here")
+        session.report({"status": connection.getresponse().status, "host": place["host"], "address": place["address"]})
+
+    given = {**settings(tmp_path), "scaling_config": ScalingConfig(num_workers=2)}
+    metrics = DataParallelTrainer(put, backend_config=WithStore(), **given).fit().metrics
+    assert (metrics["status"], metrics["host"], metrics["address"]) == (200, "a", LOOPBACK)
+
+
 class Counting(Backend):
     started: ClassVar[list[int]] = []
 
@@ -95,7 +114,7 @@ class Apart(BackendConfig):
 
 def test_hosts_that_do_not_stand_together_leave_no_directory(tmp_path: Path) -> None:
     options = {**settings(tmp_path), "scaling_config": ScalingConfig(num_workers=3)}
-    with pytest.raises(ConfigError, match="do not stand together"):
+    with pytest.raises(ConfigError, match="are not adjacent"):
         DataParallelTrainer(tell, backend_config=Apart(), **options).fit()
     assert not list(tmp_path.glob("runs/*"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +128,48 @@ def test_a_callback_that_raises_ends_the_run_and_is_named(fit: Fit, hook: str) -
     assert caught.value.__cause__.__traceback__ is not None
 
 
+class NoText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("no \udcff file"), r"ValueError: no \udcff file"),
+        (NoText(), "NoText: (its text is unknown: __str__ failed)"),
+    ],
+)
+def test_any_exception_of_a_callback_is_named(fit: Fit, error: Exception, text: str) -> None:
+    class Odd(Callback):
+        def on_result(self, metrics: dict[str, Any]) -> None:
+            raise error
+
+    with pytest.raises(TrainingFailedError) as caught:
+        fit(lambda: session.report({"epoch": 0}), callbacks=[Odd()])
+    assert caught.value.failures[0].message == f"[callback] Odd.on_result raised: {text}"
+    assert caught.value.__cause__ is error
+
+
+def test_a_stop_request_belongs_to_the_run_whose_hook_makes_it(fit: Fit) -> None:
+    def train_func(config: dict[str, Any]) -> None:
+        for epoch in range(config["epochs"]):
+            session.report({"epoch": epoch})
+            time.sleep(0.01)
+
+    class Shared(Callback):
+        inner: Result | None = None
+
+        def on_result(self, metrics: dict[str, Any]) -> None:
+            if metrics["config"]["epochs"] == 1000 and self.inner is None:
+                self.request_stop()
+                self.inner = fit(train_func, workers=1, config={"epochs": 20}, callbacks=[self])
+
+    shared = Shared()
+    assert fit(train_func, config={"epochs": 1000}, callbacks=[shared]).metrics["epoch"] < 999
+    assert shared.inner is not None and shared.inner.metrics["epoch"] == 19
+
+
 def test_a_callback_that_raises_on_the_last_row_fails_the_run(fit: Fit) -> None:
     class Strict(Callback):
         def on_report(self, results: list[dict[str, Any] | None]) -> None:
@@ -142,16 +185,6 @@ def test_a_callback_that_raises_on_the_last_row_fails_the_run(fit: Fit) -> None:
         fit(train_func, callbacks=[Strict()])
     assert caught.value.result is not None
     assert Result.from_path(caught.value.result.path).state == "failed"
-
-
-def test_fit_inside_a_callback_is_refused(fit: Fit) -> None:
-    class Nested(Callback):
-        def on_result(self, metrics: dict[str, Any]) -> None:
-            fit(lambda: None)
-
-    with pytest.raises(TrainingFailedError, match=r"Nested\.on_result raised: ConfigError: .* one run at a time"):
-        fit(lambda: session.report({"epoch": 1}), callbacks=[Nested()])
-    assert fit(lambda: session.report({"epoch": 1})).state == "finished"
 
 
 def test_all_ranks_are_only_wanted_by_those_who_ask() -> None:
@@ -200,7 +233,7 @@ def test_the_documents_logging_callback(fit: Fit) -> None:
 
 
 class Log(LoggerCallback):
-    """Writes down every hook of a logger."""
+    """Records every hook of a logger."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -290,7 +323,7 @@ def test_a_misspelled_hook_is_named() -> None:
     class Logger(LoggerCallback):
         def log_trial_results(self, iteration: int, trial: Trial, result: Any) -> None: ...
 
-    with pytest.warns(UserWarning, match=r"Mine\.on_reslt is no hook .*; did you mean on_result\?") as caught:
+    with pytest.warns(UserWarning, match=r"Mine\.on_reslt is not a hook .*; did you mean on_result\?") as caught:
         RunConfig(callbacks=[Mine()])
     assert [warning.filename for warning in caught] == [__file__]
     with pytest.warns(UserWarning) as caught:

@@ -1,4 +1,4 @@
-"""Checkpoints: by themselves, and through runs."""
+"""Checkpoints, on their own and through runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lockstep new cpp` and `lockstep --cmake-dir`, and that a new project builds and trains as it is."""
+"""`lockstep new cpp` and `lockstep --cmake-dir`, and that a new project builds and trains unchanged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cli(tmp_path: Path) -> Cli:
 
 
 def installed_copy(place: Path, *packages: str) -> Path:
-    """The executable as an installer puts it into an environment, with CMake packages at these places in it."""
+    """The executable as installed into an environment, with CMake packages at these places."""
     (place / "bin").mkdir(parents=True)
     shutil.copy(executable(), place / "bin" / "lockstep")
     for package in packages:
@@ -149,8 +149,8 @@ def test_new_cpp_takes_a_path(cli: Cli, tmp_path: Path) -> None:
         ("a::b", 'cannot be named "a::b"'),
         ("..hidden", 'cannot be named "..hidden"'),
         ("/", "cannot be named"),
-        ("test", 'cannot be named "test": CMake has a use of its own for the name'),
-        ("lockstep_torch", 'cannot be named "lockstep_torch": CMake has'),
+        ("test", 'cannot be named "test": CMake reserves the name'),
+        ("lockstep_torch", 'cannot be named "lockstep_torch": CMake reserves'),
     ],
 )
 def test_new_cpp_refuses_names(cli: Cli, tmp_path: Path, name: str, message: str) -> None:
@@ -166,7 +166,7 @@ def test_new_cpp_overwrites_nothing(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "full" / ".hidden").write_text("mine")
     done = cli("new", "cpp", "full")
     assert (done.returncode, done.stdout) == (1, "")
-    assert f'[new] "{tmp_path}/full" holds files already; choose another name' in done.stderr
+    assert f'[new] "{tmp_path}/full" already holds files; choose another name' in done.stderr
     assert names(tmp_path / "full") == [".hidden"]
 
     (tmp_path / "file").write_text("mine")
@@ -174,7 +174,7 @@ def test_new_cpp_overwrites_nothing(cli: Cli, tmp_path: Path) -> None:
     for name in ("file", "dangling"):
         done = cli("new", "cpp", name)
         assert done.returncode == 1
-        assert "exists and is no directory" in done.stderr
+        assert "exists and is not a directory" in done.stderr
     assert (tmp_path / "file").read_text() == "mine"
     assert names(tmp_path) == ["dangling", "file", "full"]
 

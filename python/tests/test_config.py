@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import os
+import pickle
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +20,7 @@ from lockstep import (
     FailureConfig,
     RunConfig,
     ScalingConfig,
+    _core,
 )
 from lockstep.config import plain
 
@@ -34,7 +38,11 @@ from lockstep.config import plain
         (lambda: ScalingConfig(resources_per_worker=[1]), "resources_per_worker is"),
         (lambda: ScalingConfig(resources_per_worker={"GPU": 1}), "contradicts use_gpu=False"),
         (lambda: ScalingConfig(use_gpu=True, resources_per_worker={"GPU": 0}), "contradicts use_gpu=True"),
+        (lambda: ScalingConfig(use_gpu=True, resources_per_worker={"GPU": 1.5}), "a whole number, or less than 1"),
+        (lambda: ScalingConfig(resources_per_worker={"CPU": "all"}), "amount of 'CPU'"),
+        (lambda: ScalingConfig(resources_per_worker={1: 1}), "must be a dict such as"),
         (lambda: ScalingConfig(placement_strategy="TIGHT"), "'STRICT_SPREAD'"),
+        (lambda: ScalingConfig(placement_strategy=1), "placement_strategy is 1"),
         (lambda: ScalingConfig(trainer_resources={"CPU": "all"}), "trainer_resources"),
         (lambda: FailureConfig(max_failures=-2), "max_failures is -2"),
         (lambda: FailureConfig(max_failures=3, fail_fast=True), "fail_fast=True"),
@@ -57,11 +65,18 @@ from lockstep.config import plain
         (lambda: RunConfig(callbacks=Callback()), "must be a list"),
         (lambda: RunConfig(failure_config={"max_failures": 1}), "must be a FailureConfig"),
         (lambda: RunConfig(checkpoint_config=3), "must be a CheckpointConfig"),
+        (lambda: RunConfig(failure_config=CheckpointConfig()), "must be a FailureConfig"),
+        (lambda: RunConfig(failure_config=FailureConfig), "must be a FailureConfig"),
+        (lambda: RunConfig(stop=3), "must be a dict such as"),
+        (lambda: RunConfig(stop={"loss": "low"}), "the value of 'loss' must be a number"),
+        (lambda: RunConfig(stop={"": 1}), "is not the name of a metric"),
         (lambda: RunConfig(verbose=-1), "verbose is -1"),
         (lambda: RunConfig(log_to_console="rank1"), "log_to_console is 'rank1'; it must be 'rank0', 'all' or 'none'"),
         (lambda: RunConfig(log_to_console=True), "log_to_console is True"),
         (lambda: RunConfig(hang_timeout=0), "hang_timeout is 0"),
-        (lambda: RunConfig(hang_timeout=timedelta(0)), "hang_timeout is"),
+        (lambda: RunConfig(hang_timeout=timedelta(0)), "hang_timeout is datetime.timedelta(0)"),
+        (lambda: RunConfig(hang_timeout=True), "hang_timeout is True"),
+        (lambda: RunConfig(heartbeat_timeout=None), "heartbeat_timeout is None"),
         (lambda: RunConfig(heartbeat_timeout=float("inf")), "heartbeat_timeout is inf"),
         (lambda: RunConfig(max_report_size=0), "max_report_size is 0; it must be an int of at least 1"),
         (lambda: RunConfig(max_report_size=2**30 + 1), "it must be at most 2**30 bytes"),
@@ -80,14 +95,38 @@ def test_refuses_run_names_that_are_no_path_component(name: str) -> None:
         RunConfig(name=name)
 
 
-def test_options_are_what_the_core_takes(tmp_path: Path) -> None:
+KINDS: list[tuple[type[Any], type[Any]]] = [
+    (ScalingConfig, _core.ScalingConfig),
+    (FailureConfig, _core.FailureConfig),
+    (CheckpointConfig, _core.CheckpointConfig),
+    (RunConfig, _core.RunConfig),
+]
+
+
+@pytest.mark.parametrize(("kind", "core"), KINDS)
+def test_every_setting_of_the_core_is_a_field_with_the_same_default(kind: type[Any], core: type[Any]) -> None:
+    fields = {field.name: field.default for field in dataclasses.fields(kind)}
+    nested = {"failure_config", "checkpoint_config"}
+    names = [name for name in core.names if name not in nested]
+    assert {name: getattr(core(), name) for name in names} == {name: fields[name] for name in names}
+    assert all(fields[name] is None for name in nested & set(core.names))
+    assert kind()._to_core() == core()
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in KINDS])
+def test_configurations_are_dataclasses(kind: type[Any]) -> None:
+    made = kind()
+    assert made == kind() and dataclasses.asdict(made) == dataclasses.asdict(kind())
+    assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == dataclasses.replace(made) == made
+    first = dataclasses.fields(kind)[0]
+    assert repr(made).startswith(f"{kind.__name__}({first.name}={first.default!r}")
+
+
+def test_the_core_gets_what_was_set(tmp_path: Path) -> None:
     scaling = ScalingConfig(num_workers=3, use_gpu=True, resources_per_worker={"GPU": 2, "CPU": 1})
-    assert scaling.to_options() == {
-        "num_workers": 3,
-        "use_gpu": True,
-        "resources_per_worker": {"GPU": 2.0, "CPU": 1.0},
-        "placement_strategy": "PACK",
-    }
+    core = scaling._to_core()
+    assert (core.num_workers, core.use_gpu, core.resources_per_worker) == (3, True, {"GPU": 2.0, "CPU": 1.0})
+    assert ScalingConfig._from_core(core) == scaling
     run = RunConfig(
         name="night",
         storage_path=str(tmp_path),
@@ -97,24 +136,19 @@ def test_options_are_what_the_core_takes(tmp_path: Path) -> None:
         ),
         verbose=0,
         hang_timeout=90,
+        stop={"training_iteration": 3},
     )
-    assert run.to_options() == {
-        "name": "night",
-        "storage_path": str(tmp_path),
-        "verbose": 0,
-        "log_to_console": "rank0",
-        "hang_timeout": 90.0,
-        "heartbeat_timeout": 10.0,
-        "max_report_size": 16_000_000,
-        "max_failures": -1,
-        "stop": {},
-        "checkpoint": {"num_to_keep": 2, "score_attribute": "loss", "score_order": "min", "keep_all_ranks": False},
-    }
+    assert RunConfig._from_core(run._to_core()) == run
+    assert run._to_core(name="day").name == "day"
+
+
+def test_a_function_that_ends_the_run_stays_here() -> None:
+    assert RunConfig(stop=lambda trial_id, result: True)._to_core().stop is None
 
 
 def test_durations_are_seconds_or_timedelta() -> None:
-    options = RunConfig(hang_timeout=timedelta(minutes=2), heartbeat_timeout=3).to_options()
-    assert (options["hang_timeout"], options["heartbeat_timeout"]) == (120.0, 3.0)
+    core = RunConfig(hang_timeout=timedelta(minutes=2), heartbeat_timeout=3)._to_core()
+    assert (core.hang_timeout, core.heartbeat_timeout) == (120.0, 3.0)
 
 
 @pytest.mark.parametrize("field", ["storage_path", "local_dir"])
@@ -127,14 +161,18 @@ def test_storage_path_is_made_absolute(field: str, tmp_path: Path, monkeypatch: 
         ("~/runs", tmp_path / "home" / "runs"),
         (f"file://{tmp_path}/a%20b", tmp_path / "a b"),
     ]:
-        assert RunConfig(**{field: given}).to_options()["storage_path"] == str(wanted)  # type: ignore[arg-type]
+        assert RunConfig(**{field: given})._to_core().storage_path == str(wanted)  # type: ignore[arg-type]
 
 
 def test_storage_path_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core's, where the command line looks for runs too."""
     monkeypatch.delenv("LOCKSTEP_STORAGE_PATH", raising=False)
-    assert RunConfig().to_options()["storage_path"] == os.path.expanduser("~/lockstep_results")
+    assert RunConfig()._to_core().storage_path is None
+    assert _core.default_storage_path() == os.path.expanduser("~/lockstep_results")
     monkeypatch.setenv("LOCKSTEP_STORAGE_PATH", str(tmp_path))
-    assert RunConfig().to_options()["storage_path"] == str(tmp_path)
+    assert _core.default_storage_path() == str(tmp_path)
+    path = DataParallelTrainer(lambda: None, run_config=RunConfig(verbose=0, name="here")).fit().path
+    assert path == tmp_path / "here"
 
 
 @pytest.mark.parametrize("config", [CheckpointConfig(checkpoint_frequency=2), CheckpointConfig(checkpoint_at_end=True)])

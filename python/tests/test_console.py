@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, and what the log files hold."""
+"""The console output of a run, and the contents of the log files."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def stopping_at(last: int) -> Callable[..., None]:
 
 @pytest.fixture
 def failed(make_trainer: MakeTrainer) -> Path:
-    """A run that failed behind step 2."""
+    """A run that failed after step 2."""
     with pytest.raises(TrainingFailedError) as caught:
         make_trainer(stopping_at(3), workers=1, name="run").fit()
     assert caught.value.result is not None
@@ -116,7 +116,7 @@ except LockstepError as error:
 
 
 def without_privileges() -> None:
-    """Root reads what it has forbidden itself, unless these are gone; who is not root has none."""
+    """Drops the capabilities with which root can read files without permission; other users have none."""
     for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
         ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
 

@@ -1,4 +1,4 @@
-"""The encoding of dict checkpoints: what goes in comes out, by way of the three files."""
+"""The encoding of dict checkpoints: values survive a round trip through the three files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def through_memory(value: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal, of the same types all the way down; NaN equals NaN."""
+    """Equal, with the same types at every level; NaN equals NaN."""
     if type(a) is not type(b):
         return False
     if isinstance(a, numpy.ndarray):
@@ -266,7 +266,7 @@ def test_bfloat16_without_torch_is_float32() -> None:
 
 
 def other_package(monkeypatch: pytest.MonkeyPatch, package: str, name: str) -> type:
-    """A class of arrays that stands in for that of a package which is not installed."""
+    """An array class that plays the part of a package that is not installed."""
 
     class Array:
         def __init__(self, value: Any) -> None:

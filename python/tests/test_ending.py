@@ -1,4 +1,4 @@
-"""Runs that end early: all ranks after the same report, well, with the last checkpoint."""
+"""Runs that end early: all ranks end after the same report, successfully, with the last checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Rows(Callback):
 
 
 def steps(config: dict[str, Any]) -> None:
-    """Fifty steps in step with the other ranks; the loss is best at step 3."""
+    """Fifty steps in lockstep with the other ranks; the loss is best at step 3."""
     for step in range(50):
         session.barrier(timeout=60)
         if step == config.get("stop") and session.get_world_rank() in config.get("ranks", [0]):

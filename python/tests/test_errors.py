@@ -18,16 +18,9 @@ from typing import Any
 import cloudpickle
 import pytest
 from lockstep import Result, errors
-from lockstep.errors import (
-    Failure,
-    StorageError,
-    TrainingFailedError,
-    cause_of,
-    exception_class,
-    failed_error,
-    failed_type,
-    type_name,
-)
+from lockstep._exception_classes import exception_class, type_name
+from lockstep._failed_error import cause_of, failed_error, failed_type
+from lockstep.errors import Failure, StorageError, TrainingFailedError
 
 BOOM = 'Traceback (most recent call last):\n  File "train.py", line 3, in f\n    boom()\nValueError: boom\n'
 
@@ -63,8 +56,8 @@ def test_failed_error_can_be_pickled() -> None:
 
 
 def test_failure_from_dict_keeps_defaults() -> None:
-    failure = Failure.from_dict({"kind": "signal", "rank": 2, "log_lines": ["a", "b"], "pickled": b""})
-    assert failure == Failure("signal", rank=2, log_lines=("a", "b"))
+    failure = Failure.from_dict({"kind": "signal", "rank": 2, "log_lines": ["a", "b"], "time": 2.5})
+    assert failure == Failure("signal", rank=2, log_lines=("a", "b"), time=2.5)
 
 
 @pytest.mark.parametrize("key", ["labels", 5, ("a", 1)])
@@ -98,7 +91,7 @@ def test_no_cause_where_nothing_was_raised() -> None:
 
 
 class OddError(Exception):
-    """One of a module, with a constructor of its own."""
+    """An exception class of a module, with its own constructor."""
 
     class Inner(Exception):
         pass
@@ -122,7 +115,7 @@ class QuietError(Exception):
 
 
 class StubbornError(Exception):
-    """Has its own way wherever a class can."""
+    """Overrides everything that a class can."""
 
     def __new__(cls, first: int, second: int) -> StubbornError:
         return super().__new__(cls, first + second)
@@ -148,7 +141,7 @@ class AbstractError(Exception, abc.ABC):
 def failed(kind: str | type, function: Callable[..., Any] | None = None) -> TrainingFailedError:
     name = kind if isinstance(kind, str) else type_name(kind)
     failure = Failure("exception", 1, message="'x' is wrong", type=name, traceback=BOOM)
-    return failed_error("[fit] rank 1 failed", None, [failure], function)
+    return failed_error("[trainer] rank 1 failed", None, [failure], function)
 
 
 @pytest.mark.parametrize(
@@ -182,14 +175,14 @@ def test_an_error_is_of_both_types(kind: type[Exception]) -> None:
     assert isinstance(error, TrainingFailedError)
     assert type(error).__mro__[1] is TrainingFailedError
     assert type(error).__qualname__ == f"TrainingFailedError({kind.__name__})"
-    assert str(error) == "[fit] rank 1 failed"
-    assert repr(error) == f"TrainingFailedError({kind.__name__})('[fit] rank 1 failed')"
+    assert str(error) == "[trainer] rank 1 failed"
+    assert repr(error) == f"TrainingFailedError({kind.__name__})('[trainer] rank 1 failed')"
     assert error.result is None and error.failures[0].rank == 1
     assert {error: 1}[error] == 1 and error == error and error != failed(kind)
     assert type(failed(kind)) is type(error), "one class for each"
     assert isinstance(error.__cause__, kind) and str(error.__cause__) == "'x' is wrong"
     shown = "".join(traceback.format_exception(error))
-    assert f"lockstep.errors.TrainingFailedError({kind.__name__}): [fit] rank 1 failed" in shown
+    assert f"lockstep.errors.TrainingFailedError({kind.__name__}): [trainer] rank 1 failed" in shown
     assert "boom()" in shown, "the worker's traceback"
 
 
@@ -398,7 +391,7 @@ def test_fit_raises_both_types(fit: Callable[..., Result]) -> None:
     with pytest.raises(KeyError) as caught:
         fit(train_func, workers=1)
     assert isinstance(caught.value, TrainingFailedError)
-    assert str(caught.value).startswith("[fit] rank 0 failed") and isinstance(caught.value.__cause__, KeyError)
+    assert str(caught.value).startswith("[trainer] rank 0 failed") and isinstance(caught.value.__cause__, KeyError)
     assert caught.value.result is not None and caught.value.result.error is caught.value
 
 
@@ -441,8 +434,8 @@ def test_result_error_is_of_both_types_and_says_what_was_called() -> None:
     result = Result._from_outcome(Outcome, function=_uses_global)  # type: ignore[arg-type]
     assert isinstance(result.error, global_error) and isinstance(result.error, TrainingFailedError)
     assert result.error.result is result
-    assert str(result.error).startswith("[fit] rank 1 failed")
-    assert "There is no run directory /runs/a any more" in str(result.error)
+    assert str(result.error).startswith("[trainer] rank 1 failed")
+    assert "The run directory /runs/a no longer exists" in str(result.error)
     assert type(Result._from_outcome(Outcome).error) is TrainingFailedError  # type: ignore[arg-type]
-    called = Result._from_outcome(Outcome, function=_uses_global, where="run").error  # type: ignore[arg-type]
-    assert str(called).startswith("[run] rank 1 failed") and "restore" not in str(called)
+    called = Result._from_outcome(Outcome, function=_uses_global, where="worker_group").error  # type: ignore[arg-type]
+    assert str(called).startswith("[worker_group] rank 1 failed") and "restore" not in str(called)

@@ -31,11 +31,11 @@ def test_message_tells_first_rank_first_and_groups_the_others(run: str) -> None:
     before = Failure("exit", 0, "n1", 1, "the worker ended with exit code 3")
     text = failure_message([before, first, *same, other], run, "TorchTrainer")
     lines = text.splitlines()
-    assert lines[0] == "[fit] rank 1 failed on n1 (exception, attempt 2): ValueError: boom"
+    assert lines[0] == "[trainer] rank 1 failed on n1 (exception, attempt 2): ValueError: boom"
     assert "ranks 0, 2 and 3: the same error" in lines
     assert "rank 4: the worker was killed by SIGKILL" in lines
     assert "Before, in attempt 1: rank 0: the worker ended with exit code 3" in lines
-    assert f'To go on from the last checkpoint: TorchTrainer.restore("{run}", train_func).fit()' in lines
+    assert f'To continue from the last checkpoint: TorchTrainer.restore("{run}", train_func).fit()' in lines
     assert text.count("boom()") == 1, "the log's copy of the traceback is left out"
     assert "    epoch 3" in lines
 
@@ -49,8 +49,8 @@ def test_message_of_an_exception_advises_to_pass_the_mended_function(run: str) -
     raised = [Failure("exception", 0, message="boom", type="ValueError")]
     killed = [Failure("signal", 0, message="killed")]
     assert failure_message(raised, run, "T").splitlines()[-2:] == [
-        f'To go on from the last checkpoint: T.restore("{run}", train_func).fit()',
-        "Without train_func the function runs that the run has stored: the old one, not yet mended.",
+        f'To continue from the last checkpoint: T.restore("{run}", train_func).fit()',
+        "Without train_func, the stored function runs again: the old one, without your fix.",
     ]
     assert failure_message(killed, run, "T").splitlines()[-1].endswith(f': T.restore("{run}").fit()')
 
@@ -60,7 +60,7 @@ def test_message_says_when_there_is_no_checkpoint_or_no_directory(run: str) -> N
     text = failure_message(killed, run, "T", has_checkpoint=False)
     assert text.endswith(f'There is no checkpoint yet. To start from the beginning: T.restore("{run}").fit()')
     assert "restore(" not in failure_message(killed, "/nowhere", "T")
-    assert "goes on from the last checkpoint" in interrupt_message(run, "T", "SIGINT", has_checkpoint=True)
+    assert "continues from the last checkpoint" in interrupt_message(run, "T", "SIGINT", has_checkpoint=True)
     assert "there is no checkpoint yet" in interrupt_message(run, "T", "SIGINT", has_checkpoint=False)
     assert "restore(" not in interrupt_message("/nowhere", "T", "SIGINT", has_checkpoint=True)
 
@@ -92,15 +92,18 @@ def test_the_drivers_own_failure_comes_last_and_is_told_first() -> None:
         Failure("callback", -1, attempt=0, message="Mine.on_result raised"),
     ]
     lines = failure_message(failures, "/r", "T").splitlines()
-    assert lines[0] == "[fit] the driver failed (callback, attempt 0): Mine.on_result raised"
+    assert lines[0] == "[trainer] the driver failed (callback, attempt 0): Mine.on_result raised"
     assert "Before, in attempt 0: rank 1: exit code 3" in lines
 
 
 def test_message_without_failures_says_what_the_core_said() -> None:
-    assert failure_message([], "", "T", "disk full") == "[fit] the run failed: disk full"
+    assert failure_message([], "", "T", "disk full") == "[trainer] the run failed: disk full"
 
 
 def test_message_begins_with_what_the_user_called_and_needs_no_path() -> None:
-    text = failure_message([Failure("exit", 0, message="exit code 3")], "", "Trainer", where="run")
-    assert text == "[run] rank 0 failed (exit, attempt 0): exit code 3"
-    assert failure_message([], "", "Trainer", "disk full", where="run") == "[run] the run failed: disk full"
+    text = failure_message([Failure("exit", 0, message="exit code 3")], "", "Trainer", where="worker_group")
+    assert text == "[worker_group] rank 0 failed (exit, attempt 0): exit code 3"
+    assert (
+        failure_message([], "", "Trainer", "disk full", where="worker_group")
+        == "[worker_group] the run failed: disk full"
+    )

@@ -1,4 +1,4 @@
-"""Failures: each kind is told, and the run goes on where it may."""
+"""Failures: each kind is reported, and the run is retried if possible."""
 
 from __future__ import annotations
 
@@ -18,14 +18,9 @@ import pytest
 from lockstep import (
     Callback,
     Checkpoint,
-    ConfigError,
-    DataParallelTrainer,
     FailureConfig,
     Result,
-    RunConfig,
-    ScalingConfig,
     TrainingFailedError,
-    TrainingInterrupted,
     session,
 )
 
@@ -68,7 +63,7 @@ def test_an_exception(fit: Fit) -> None:
     assert "_worker.py" not in first.traceback and "_pickling.py" not in first.traceback
     assert any("before the end" in line for line in first.log_lines)
     assert isinstance(error.__cause__, ValueError) and str(error.__cause__) == "boom"
-    assert str(error).startswith("[fit] rank 1 failed")
+    assert str(error).startswith("[trainer] rank 1 failed")
     assert error.result is not None and error.result.error is error
     assert error.result.state == "failed"
     assert error.result.checkpoint is not None and error.result.checkpoint.to_dict()["epoch"] == 1
@@ -208,17 +203,30 @@ def test_a_function_that_never_lets_go_of_the_interpreter_still_has_a_heart(fit:
     assert fit(train_func, workers=1, heartbeat_timeout=0.6).metrics["held"] > 0.7
 
 
-def test_a_result_file_that_cannot_be_written_at_the_end_is_a_failure_of_the_run(fit: Fit) -> None:
+LARGE_FILES = {
+    "result.json": (50_000, [{"text": "x" * 100_000}]),
+    # A row has a comma for each of its columns, a line of result.json only what was reported.
+    "progress.csv": (200_000, [dict.fromkeys(map(str, range(8_000)), "x"), *[{}] * 40]),
+    # The full name of a nested metric is written with each of its values.
+    "events.out.tfevents": (100_000, [{"x" * 100: dict.fromkeys(map(str, range(500)), 1)}] * 4),
+}
+
+
+@pytest.mark.parametrize("name", LARGE_FILES)
+def test_a_result_file_that_cannot_be_written_at_the_end_is_a_failure_of_the_run(fit: Fit, name: str) -> None:
+    limit, reports = LARGE_FILES[name]
+
     def train_func() -> None:
-        session.report({"text": "x" * 100_000})
-        session.report({"text": ""})
+        for metrics in reports:
+            session.report({**metrics, "last": False})
+        session.report({"last": True})
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     class CutFiles(Callback):
         def on_result(self, metrics: dict[str, Any]) -> None:
-            if not metrics["text"]:  # run.json is small enough now, result.json is not
-                resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+            if metrics["last"]:  # run.json is small enough now, and so are the other files
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
 
     try:
         error = failed(fit, train_func, workers=1, callbacks=[CutFiles()])
@@ -227,7 +235,8 @@ def test_a_result_file_that_cannot_be_written_at_the_end_is_a_failure_of_the_run
     assert error.failures[0].kind == "storage" and os.strerror(errno.EFBIG) in error.failures[0].message
     assert error.result is not None
     again = Result.from_path(error.result.path)
-    assert again.state == "failed" and "result.json" in str(again.error)
+    assert again.state == "failed" and name in str(again.error)
+    assert not any(other in str(again.error) for other in LARGE_FILES if other != name)
 
 
 def test_a_module_that_workers_do_not_have(fit: Fit) -> None:
@@ -243,6 +252,28 @@ def test_a_module_that_workers_do_not_have(fit: Fit) -> None:
         del sys.modules["module_that_is_nowhere"]
     assert error.failures[0].type == "ModuleNotFoundError"
     assert "module_that_is_nowhere" in error.failures[0].message and "sys.path" in error.failures[0].message
+
+
+def test_a_message_that_is_not_understood_fails_the_rank_that_sent_it(fit: Fit) -> None:
+    def train_func() -> None:
+        import socket
+        import stat
+
+        if session.get_attempt() == 0:
+            for entry in os.listdir("/proc/self/fd"):
+                with contextlib.suppress(OSError):
+                    if stat.S_ISSOCK(os.stat(int(entry)).st_mode):
+                        socket.socket(fileno=os.dup(int(entry))).send(b"\x03\0\0\0abc")
+            time.sleep(30)
+
+    seen: list[str] = []
+
+    class Keep(Callback):
+        def on_attempt_failed(self, failures: list[Any], again: bool) -> None:
+            seen.extend(f"{failure.rank} {failure.message}" for failure in failures)
+
+    fit(train_func, workers=1, callbacks=[Keep()], failure_config=FailureConfig(max_failures=1))
+    assert len(seen) == 1 and seen[0].startswith("0 the worker sent an invalid message: [wire]")
 
 
 # ---------------------------------------------------------------------- going on
@@ -298,182 +329,3 @@ def test_children_of_workers_are_gone_after_a_failure(fit: Fit, tmp_path: Path) 
     for rank in range(2):
         pid = int((tmp_path / str(rank)).read_text())
         assert not Path(f"/proc/{pid}").exists(), "a grandchild was left"
-
-
-# ---------------------------------------------------------------------- signals
-
-
-SCRIPT = """
-import os, signal, sys, time
-from lockstep import *
-def train_func():
-    session.report({"x": 1}, checkpoint=Checkpoint.from_dict({"x": 1}))
-    session.get_checkpoint()  # committed from here on
-    try:
-        print("running", flush=True)
-        while True:
-            time.sleep(0.05)
-    finally:
-        STUBBORN and time.sleep(60)
-        print("cleaned up", session.stopping(), flush=True)
-try:
-    DataParallelTrainer(train_func, scaling_config=ScalingConfig(num_workers=2),
-                        run_config=RunConfig(name="run", storage_path=sys.argv[1], log_to_console="all")).fit()
-except KeyboardInterrupt as error:
-    print("interrupted", type(error).__name__, error.result.state, error.result.metrics["x"],
-          error.result.checkpoint.to_dict()["x"], flush=True)
-    sys.exit(7)
-"""
-
-
-def start_script(tmp_path: Path, stubborn: bool) -> subprocess.Popen[str]:
-    script = SCRIPT.replace("STUBBORN", str(stubborn))
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert process.stdout is not None
-    seen = 0
-    for line in process.stdout:
-        seen += "] running" in line
-        if seen == 2:
-            return process
-    raise AssertionError("the workers did not start")
-
-
-def descendants(pid: int) -> set[int]:
-    found: set[int] = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError):
-                continue
-            if parent == pid:
-                found |= {int(entry.name)} | descendants(int(entry.name))
-    return found
-
-
-def wait_until_gone(pids: set[int], seconds: float) -> set[int]:
-    deadline = time.monotonic() + seconds
-    left = set(pids)
-    while left and time.monotonic() < deadline:
-        left = {pid for pid in left if Path(f"/proc/{pid}").exists() and not is_zombie(pid)}
-        time.sleep(0.02)
-    return left
-
-
-def is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    process = start_script(tmp_path, stubborn=False)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=20)
-    assert process.returncode == 7, output
-    assert "interrupted TrainingInterrupted interrupted 1 1" in output
-    assert output.count("cleaned up True") == 2
-    result = Result.from_path(tmp_path / "run")
-    assert result.state == "interrupted"
-
-
-def test_the_second_signal_kills(tmp_path: Path) -> None:
-    process = start_script(tmp_path, stubborn=True)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    start = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=20)
-    assert process.returncode == 7, output
-    assert time.monotonic() - start < 5
-    assert "cleaned up" not in output
-
-
-def test_a_run_whose_driver_lives_is_not_restored(tmp_path: Path) -> None:
-    process = start_script(tmp_path, stubborn=False)
-    before = (tmp_path / "run" / "run.json").stat().st_mtime_ns
-    with pytest.raises(ConfigError, match=rf"another process \(pid {process.pid}\)"):
-        DataParallelTrainer.restore(tmp_path / "run").fit()
-    assert (tmp_path / "run" / "run.json").stat().st_mtime_ns == before
-    process.kill()
-    process.communicate(timeout=20)
-
-
-def test_a_killed_driver_leaves_nothing_and_can_be_restored(tmp_path: Path) -> None:
-    process = start_script(tmp_path, stubborn=False)
-    started = descendants(process.pid)
-    assert len(started) >= 4, "agent, fork server and two workers"
-    process.kill()
-    process.communicate(timeout=20)
-    assert wait_until_gone(started, 5) == set()
-    assert Result.from_path(tmp_path / "run").state == "died"
-
-    def train_func() -> None:
-        checkpoint = session.get_checkpoint()
-        session.report({"found": checkpoint and checkpoint.to_dict()["x"]})
-
-    result = DataParallelTrainer.restore(
-        tmp_path / "run", train_func, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(verbose=0)
-    ).fit()
-    assert result.metrics["found"] == 1 and result.state == "finished"
-
-
-def test_a_message_that_is_not_understood_fails_the_rank_that_sent_it(fit: Fit) -> None:
-    def train_func() -> None:
-        import socket
-        import stat
-
-        if session.get_attempt() == 0:
-            for entry in os.listdir("/proc/self/fd"):
-                with contextlib.suppress(OSError):
-                    if stat.S_ISSOCK(os.stat(int(entry)).st_mode):
-                        socket.socket(fileno=os.dup(int(entry))).send(b"\x03\0\0\0abc")
-            time.sleep(30)
-
-    seen: list[str] = []
-
-    class Keep(Callback):
-        def on_attempt_failed(self, failures: list[Any], again: bool) -> None:
-            seen.extend(f"{failure.rank} {failure.message}" for failure in failures)
-
-    fit(train_func, workers=1, callbacks=[Keep()], failure_config=FailureConfig(max_failures=1))
-    assert len(seen) == 1 and seen[0].startswith("0 the driver does not understand what the worker sent: [wire]")
-
-
-def test_ctrl_c_in_a_barrier_flushes_what_was_reported(fit: Fit) -> None:
-    def train_func() -> None:
-        if session.get_world_rank() == 0:
-            session.report({"x": 1}, checkpoint=Checkpoint.from_dict({"weights": b"x" * (50 << 20)}))
-            session.barrier()
-        time.sleep(30)
-
-    class PressCtrlC(Callback):
-        def on_result(self, metrics: dict[str, Any]) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(TrainingInterrupted) as caught:
-        fit(train_func, callbacks=[PressCtrlC()])
-    result = caught.value.result
-    assert result is not None and result.checkpoint is not None
-    assert "Traceback" not in (result.path / "logs" / "rank_1.log").read_text()
-
-
-def test_ctrl_c_in_this_process_raises_and_the_next_fit_works(fit: Fit) -> None:
-    def train_func() -> None:
-        session.report({"x": 1})
-        time.sleep(30)
-
-    class PressCtrlC(Callback):
-        def on_result(self, metrics: dict[str, Any]) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(TrainingInterrupted) as caught:
-        fit(train_func, callbacks=[PressCtrlC()])
-    assert caught.value.result is not None and caught.value.result.metrics["x"] == 1
-    assert caught.value.signal == signal.SIGINT
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert fit(lambda: session.report({"y": 2})).metrics["y"] == 2

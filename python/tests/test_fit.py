@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import subprocess
 import sys
@@ -131,17 +130,6 @@ def test_fit_in_a_thread(make_trainer: Make) -> None:
     thread.start()
     thread.join()
     assert results[0].metrics["x"] == 1
-
-
-def test_two_threads_take_turns(make_trainer: Make) -> None:
-    trainers = [make_trainer(lambda: session.report({"pid": os.getpid()}), workers=2) for _ in range(2)]
-    results: list[Result] = []
-    threads = [threading.Thread(target=lambda t=trainer: results.append(t.fit())) for trainer in trainers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({result.path for result in results}) == 2
 
 
 def test_a_script_with_its_function_in_main(tmp_path: Path) -> None:

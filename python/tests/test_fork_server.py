@@ -1,4 +1,4 @@
-"""The fork server forks from a process without threads, whatever the modules do that it is asked to import."""
+"""The fork server forks from a process without threads, even if a module that it imports starts threads."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_errors_of_the_core_are_those_of_the_package() -> None:
     from lockstep import ConfigError, StorageError, _core
 
     with pytest.raises(ConfigError):
-        _core.check_run_name("..")
+        _core.check_hosts(["a", "b", "a"])
     with pytest.raises(StorageError):
         _core.Checkpoint.from_directory("/no/such/place")
 
@@ -58,9 +58,9 @@ def test_errors_of_the_core_are_those_of_the_package() -> None:
 def test_examples_in_docstrings_are_right() -> None:
     import doctest
 
-    from lockstep import _encoding, checkpoint, config, errors
+    from lockstep import _encoding, _exception_classes, _failed_error, _nested, checkpoint, config, errors
 
-    for module in (_encoding, checkpoint, config, errors):
+    for module in (_encoding, _exception_classes, _failed_error, _nested, checkpoint, config, errors):
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0

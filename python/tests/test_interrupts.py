@@ -1,4 +1,4 @@
-"""How a process ends whose run was interrupted."""
+"""How a process ends after its run was interrupted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_uncaught_interrupt_ends_the_process_by_its_signal(tmp_path: Path, nu
     )
     assert ended.returncode == -number, ended.stderr
     assert "cleaned up" in ended.stdout
-    assert f"TrainingInterrupted: [fit] the run was interrupted by {signal.Signals(number).name}; there is no" in (
+    assert f"TrainingInterrupted: [trainer] the run was interrupted by {signal.Signals(number).name}; there is no" in (
         ended.stderr
     )
     assert "1 worker stopped" in ended.stderr and "finished" not in ended.stderr

@@ -1,4 +1,4 @@
-"""A worker that gets SIGINT though nobody stops the run; checkpoints under way when another rank fails."""
+"""A worker that gets SIGINT while the run is not being stopped; checkpoints in progress when another rank fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that failed in the user's code goes on with the mended function."""
+"""A run that failed in the user's code continues with the fixed function."""
 
 from __future__ import annotations
 

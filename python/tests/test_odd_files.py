@@ -1,4 +1,4 @@
-"""Files and messages that no Lockstep wrote: a LockstepError tells, whatever is in them."""
+"""Files and messages that Lockstep did not write: whatever they contain, the error is a LockstepError."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def probes(path: Path) -> list[Callable[[], Any]]:
         lambda: Result(path=path).metrics_dataframe,
         lambda: DataParallelTrainer.can_restore(path),
         lambda: DataParallelTrainer.restore(path),
-        lambda: DataParallelTrainer.restore(path)._options(b""),
+        lambda: DataParallelTrainer.restore(path)._plan(),
         lambda: DataParallelTrainer.restore(path).fit(),
         lambda: Checkpoint.from_directory(newest).to_dict(),
         lambda: Checkpoint.from_directory(newest).verify(),

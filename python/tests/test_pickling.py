@@ -147,14 +147,25 @@ def test_an_unpicklable_config_value_is_named() -> None:
 
 
 def test_one_part_can_be_replaced_without_opening_the_others() -> None:
-    function, _, backend = unpack(dump(lambda config: config["x"], {"x": 1}, "backend"))
+    function, _, backend, *_ = unpack(dump(lambda config: config["x"], {"x": 1}, "backend"))
     loaded = load(pack(bytes(function), dump_config({"x": 5}), bytes(backend)))
-    assert call(*loaded[:2]) == 5 and loaded[2] == "backend"
-    assert unpack(pack(b"not a pickle", b"", b"neither")) == [b"not a pickle", b"", b"neither"]
+    assert call(*loaded[:2]) == 5 and loaded.backend == "backend" and not loaded.datasets
+    assert unpack(pack(b"not a pickle", b"", b"neither")) == [b"not a pickle", b"", b"neither", b"", b""]
+
+
+@pytest.mark.parametrize("size", [0, 1, 23, 64, 65])
+def test_data_sets_begin_at_a_multiple_of_64(size: int) -> None:
+    payload = pack(b"f" * size, b"c", b"b", b"p", b"data")
+    assert unpack(payload)[3:] == [b"p", b"data"] and payload.index(b"data") % 64 == 0
+
+
+def test_the_bytes_of_earlier_versions_are_read() -> None:
+    three = b"".join(len(part).to_bytes(8, "little") + part for part in (b"f", b"c", b"b"))
+    assert unpack(three) == [b"f", b"c", b"b", b"", b""]
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"\0", b"\xff" * 8, b"\x09" + b"\0" * 7 + b"short", pack(b"a", b"b"), pack(b"", b"", b"", b"")]
+    "payload", [b"", b"\0", b"\xff" * 8, b"\x09" + b"\0" * 7 + b"short", pack(b"a", b"b"), pack(b"", b"", b"")[8:]]
 )
 def test_broken_bytes_are_refused(payload: bytes) -> None:
     with pytest.raises(ConfigError, match="broken"):

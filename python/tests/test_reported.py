@@ -249,6 +249,6 @@ def test_a_big_report_of_a_hostile_worker_fails_its_rank(fit: Fit) -> None:
                         socket.socket(fileno=os.dup(int(entry))).send(len(message).to_bytes(4, "little") + message)
         session.barrier()
 
-    with pytest.raises(TrainingFailedError, match=r"the driver does not understand .*a report of 1\.0 kB") as caught:
+    with pytest.raises(TrainingFailedError, match=r"sent an invalid message: .*a report of 1\.0 kB") as caught:
         fit(train_func, max_report_size=500)
     assert caught.value.failures[0].rank == 1

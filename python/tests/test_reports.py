@@ -125,7 +125,7 @@ def test_other_values_are_refused_and_named(fit: Fit, metrics: Any, words: list[
 )
 def test_a_tensor_is_refused_with_advice(fit: Fit, module: str, advice: str) -> None:
     class Tensor:
-        """Looks like a tensor to the one who asks for its module."""
+        """Looks like a tensor by the name of its module."""
 
     Tensor.__module__ = module
 

@@ -1,12 +1,15 @@
-"""Result: what a run came to, from fit() and from its directory."""
+"""Result: from fit() and from the run directory."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import math
 import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lockstep import (
@@ -17,8 +20,10 @@ from lockstep import (
     Result,
     StorageError,
     TrainingFailedError,
+    _report_table,
     session,
 )
+from lockstep._nested import leaves
 
 Fit = Callable[..., Result]
 
@@ -105,6 +110,65 @@ def test_the_dataframe_has_all_reports(done: Result) -> None:
     assert frame["validation/accuracy"].tolist()[:2] == [0.1, 0.9]
     assert frame["config/lr"].tolist() == [0.5] * 3
     assert frame["training_iteration"].tolist() == [1, 2, 3]
+
+
+ODD_ROWS: list[dict[str, Any]] = [
+    {"loss": 0.5, "step": 1, "on": True, "text": "a", "deep": {"x": {"y": 1}, "none": {}}},
+    {"loss": 0.25, "step": 2, "on": False, "text": "b", "deep": {"x": {"y": 2}, "none": {}}},
+    {"loss": 1, "step": 2**70, "on": None, "text": "a", "deep": {"x": 3}, "more": [1, {"z": 2}]},
+    {"step": 2**63, "deep/x/y": 7, "new": {"a": math.nan, "b": math.inf}},
+    {},
+    {"empty": {}, "new": {"b": 1, "a": 2}},
+]
+
+
+def plain_frame(rows: list[dict[str, Any]]) -> Any:
+    """One row after the other, in lists: slow and simple."""
+    import pandas
+
+    columns: dict[str, list[Any]] = {}
+    for count, row in enumerate(rows):
+        flat = {key: value for key, value in leaves(row) if value != {}}
+        for key in flat:
+            columns.setdefault(key, [math.nan] * count)
+        for key, column in columns.items():
+            column.append(flat.get(key, math.nan))
+    return pandas.DataFrame(columns)
+
+
+@pytest.mark.parametrize("chunk", [1, 300, 1 << 17])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ODD_ROWS,
+        [row for row in ODD_ROWS for _ in range(20)],
+        [row for row in reversed(ODD_ROWS) for _ in range(20)],
+        ODD_ROWS[:2] * 50,
+        [*[{"loss": 0.5, "step": i} for i in range(99)], {"loss": 0.5, "step": 99, "val": {"loss": 2}}] * 3,
+        [{"big": 2**62 + i, "mixed": i if i % 2 else i / 2} for i in range(100)],
+        [{"a": 1 if i % 2 else {"b": i}, "c": 2} for i in range(100)],
+    ],
+)
+def test_the_dataframe_does_not_depend_on_how_the_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]], chunk: int
+) -> None:
+    from pandas.testing import assert_frame_equal
+
+    monkeypatch.setattr(_report_table, "_CHUNK_BYTES", chunk)
+    (tmp_path / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert_frame_equal(Result(path=tmp_path).metrics_dataframe, plain_frame(rows))
+
+
+def test_numbers_of_the_dataframe_are_read_into_arrays(tmp_path: Path) -> None:
+    rows = [{"loss": i / 2, "step": i, "on": True, "config": {"lr": 0.5}} for i in range(20_000)]
+    (tmp_path / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = _report_table.read_columns(tmp_path / "result.json")
+    assert {key: column.dtype.name for key, column in columns.items()} == {
+        "loss": "float64",
+        "step": "int64",
+        "on": "bool",
+        "config/lr": "float64",
+    }
 
 
 def test_the_dataframe_copes_with_half_a_line(done: Result) -> None:

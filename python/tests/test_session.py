@@ -17,6 +17,8 @@ from lockstep import (
     session,
     train,
 )
+from lockstep._core import LOOPBACK
+from lockstep.errors import ConfigError
 
 Fit = Callable[..., Result]
 
@@ -36,17 +38,38 @@ def test_a_function_can_be_called_on_its_own(capsys: pytest.CaptureFixture[str])
         assert session.get_checkpoint() is None
         assert (session.get_world_rank(), session.get_world_size(), session.get_local_rank()) == (0, 1, 0)
         assert (train.world_rank(), session.get_local_world_size(), session.get_node_rank()) == (0, 1, 0)
+        assert session.get_node_address(0) == LOOPBACK
+        with pytest.raises(ConfigError, match="there is no rank 1"):
+            session.get_node_address(1)
         assert session.get_attempt() == 0 and session.get_trial_dir() == os.getcwd()
         session.barrier()
+        assert train.get_context().get_world_size() == 1
         session.request_stop()
         assert not session.should_stop() and not session.stopping()
         session.report({"loss": session.broadcast_from_rank_zero(0.5), "epoch": 3})
+        assert session.should_stop()
         session.report({"loss": 0.25}, checkpoint=Checkpoint.from_dict({"epoch": 3}))
+        assert not session.should_stop()
         with pytest.raises(SerializationError, match="loss"):
             session.report({"loss": object()})
 
     train_func()
     assert capsys.readouterr().out == "report: loss=0.5 epoch=3\nreport: loss=0.25 with a checkpoint\n"
+
+
+def test_a_function_that_is_called_on_its_own_can_end_early(capsys: pytest.CaptureFixture[str]) -> None:
+    def train_func() -> None:
+        step = 0
+        while not session.should_stop():
+            if step == 1:
+                session.request_stop()
+            session.report({"step": step})
+            step += 1
+        session.report({"last": step})
+
+    for _ in range(2):
+        train_func()
+        assert capsys.readouterr().out == "report: step=0\nreport: step=1\nreport: last=2\n"
 
 
 def test_ranks(fit: Fit) -> None:
@@ -59,6 +82,7 @@ def test_ranks(fit: Fit) -> None:
                 "local_size": session.get_local_world_size(),
                 "node": session.get_node_rank(),
                 "old": [train.world_rank(), train.world_size(), train.local_rank(), train.local_world_size()],
+                "addresses": [session.get_node_address(rank) for rank in range(3)],
                 "attempt": session.get_attempt(),
                 "stopping": session.stopping(),
             }
@@ -66,13 +90,18 @@ def test_ranks(fit: Fit) -> None:
 
     rows = AllRanks()
     fit(train_func, workers=3, callbacks=[rows])
-    expected = {"size": 3, "local_size": 3, "node": 0, "attempt": 0, "stopping": False}
+    expected = {"size": 3, "local_size": 3, "node": 0, "attempt": 0, "stopping": False, "addresses": [LOOPBACK] * 3}
     (row,) = rows.rows
     for rank, metrics in enumerate(row):
         assert metrics is not None
         assert {key: metrics[key] for key in expected} == expected
         assert metrics["rank"] == rank == metrics["local"]
         assert metrics["old"] == [rank, 3, rank, 3]
+
+
+def test_the_address_of_a_rank_that_is_not_there(fit: Fit) -> None:
+    with pytest.raises(TrainingFailedError, match="there is no rank 2; world_size is 2"):
+        fit(lambda: session.get_node_address(2))
 
 
 def test_names(fit: Fit) -> None:

@@ -1,4 +1,4 @@
-"""How workers come into being, and what they find."""
+"""How workers start, and what their process looks like."""
 
 from __future__ import annotations
 

@@ -18,6 +18,8 @@ from lockstep import _core, _pickling, _worker, session
 class FakeSession:
     """Writes what the core would be told to a file, one JSON object a line."""
 
+    keeps_checkpoints = True
+
     def __init__(self, place: Path) -> None:
         self.place = place
         self.begin = {
@@ -37,7 +39,7 @@ class FakeSession:
             "python_path": ["/one", *sys.path],
             "argv": ["train.py", "--lr", "1"],
             "keep": False,
-            "extra": None,
+            "calls": False,
         }
 
     def tell(self, what: str, value: Any = None) -> None:
@@ -50,6 +52,9 @@ class FakeSession:
 
     def start(self) -> None:
         self.tell("start")
+
+    def serve_calls(self, answer: Any) -> None:
+        pass
 
     def report(self, metrics: dict[str, Any], checkpoint: Any) -> None:
         self.tell("report", metrics)

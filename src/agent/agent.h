@@ -2,71 +2,47 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include "agent/attempt.h"
-#include "agent/driver_link.h"
-#include "agent/fork_server.h"
+#include "agent/control_link.h"
+#include "agent/fork_servers.h"
 #include "agent/loop.h"
+#include "agent/orphans.h"
+#include "agent/run.h"
 #include "sys/descriptor.h"
-#include "wire/messages.h"
 
 namespace lockstep::agent {
 
-/// One node: does what the driver at the other end of a socket says (src/wire/messages.h), and is gone, with everything
-/// it started, when the driver is. One attempt at a time; one warm fork server, kept as long as Configure stays the
-/// same, and with it the workers that KeepWorkers kept.
+/// The agent of one node. Serves many runs at once from one set of warm fork servers. Each run has its own connection,
+/// which arrives over the control connection. When the control connection ends, the agent ends, and so does everything
+/// it started.
 class Agent {
  public:
   struct Options {
-    sys::Descriptor driver;  ///< connected stream socket
-    int parent = 0;          ///< the process whose end is ours too; 0: none
+    sys::Descriptor control;  ///< connected packet socket (control_link.h)
+    int parent = 0;           ///< the agent ends when this process does; 0: none
   };
 
+  /// Throws EngineError if `control` is not such a socket.
   explicit Agent(Options options);
 
-  /// Until the driver is gone or says Shutdown, or SIGTERM. Returns when no process that it started is left.
+  /// Runs until the control connection ends or SIGTERM comes. Returns when no process that it started is left.
   void run();
 
  private:
-  void on(wire::Configure& message);
-  void on(wire::StartAttempt& message);
-  void on(wire::StopAttempt& message);
-  void on(wire::StartWorker& message);
-  void on(wire::StopWorker& message);
-  void on(wire::KeepWorkers& message);
-  void on(wire::CountKept& message);
-  void on(wire::DumpStacks& message);
-  void on(wire::ToWorker& message);
-  void on(wire::Shutdown& message);
-
-  /// What the worker starts bears our name.
-  void mark(wire::WorkerSpec& worker) const;
-  void start_server();
-  void server_ready();
-  void server_died(const std::string& why);
-  void make_attempt(wire::StartAttempt start);
-  void begin_attempt();
-  void fail(const std::string& message);
+  void add_run(sys::Descriptor socket);
+  void sweep() { orphans_.sweep(servers_.pids()); }
   void child_ended();
-  /// Ends the attempt when none of its processes is left, else kills what is.
-  void sweep();
-  std::vector<int> not_orphans() const;
-  bool running() const;
-  Attempt* running(int attempt);
 
   Loop loop_;
-  std::string id_;  ///< the engine's name for us
-  std::optional<DriverLink> driver_;
+  std::string id_;  ///< the engine's name for this agent
+  Orphans orphans_;
+  ForkServers servers_;
+  std::vector<std::unique_ptr<Run>> runs_;
+  std::optional<ControlLink> control_;
   sys::Descriptor parent_;
   Watch parent_watch_;
-  wire::Configure configure_;
-  bool configured_ = false;
-  bool ready_is_due_ = false;  ///< a Configure waits for its answer
-  std::unique_ptr<ForkServer> server_;
-  std::unique_ptr<Attempt> attempt_;        ///< the one that runs, or the workers that are kept
-  std::optional<wire::StartAttempt> next_;  ///< waits for kept workers, which do not fit it, to be gone
-  bool attempt_waits_ = false;              ///< for the fork server
-  bool sweeping_ = false;                   ///< the attempt's workers are gone, their children perhaps not
 };
 
 }  // namespace lockstep::agent

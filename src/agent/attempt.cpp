@@ -1,7 +1,5 @@
 #include "agent/attempt.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -11,106 +9,70 @@
 #include "wire/codec.h"
 
 namespace lockstep::agent {
-namespace {
-
-/// What a rank gets of its own must be there before its libraries are loaded: OpenMP reads its variables then.
-std::map<std::string, std::string> environment_of(const wire::WorkerSpec& worker) {
-  return worker.begin.value("env", std::map<std::string, std::string>());
-}
-
-}  // namespace
 
 bool killed_for_memory(sys::ExitStatus status, bool killed_by_us, std::uint64_t kills_before, std::uint64_t kills_now) {
   return status.signal == SIGKILL && !killed_by_us && kills_now > kills_before;
 }
 
-Attempt::Attempt(Loop& loop, DriverLink& driver, wire::StartAttempt start, std::function<void()> ended)
+Attempt::Attempt(Loop& loop, DriverLink& driver, wire::StartAttempt start, Handlers handlers)
     : loop_(loop),
       driver_(driver),
       start_(std::move(start)),
-      ended_(std::move(ended)),
+      handlers_(std::move(handlers)),
       memory_kills_before_(memory_kills_.count()),
       grace_(loop) {
   for (const auto& spec : start_.workers) workers_.push_back(make_worker(spec.rank));
+}
+
+Attempt::~Attempt() {
+  if (server_ != nullptr) server_->leave(*this);
 }
 
 std::unique_ptr<Worker> Attempt::make_worker(int rank) {
   return std::make_unique<Worker>(loop_, driver_, start_.attempt, rank, [this](Worker& worker) { gone(worker); });
 }
 
-std::vector<Worker::Ends> Attempt::open() {
-  payload_ = sys::sealed_memory("lockstep-payload", start_.payload);
-  std::vector<Worker::Ends> ends;
-  for (std::size_t i = 0; i < workers_.size(); ++i)
-    ends.push_back(workers_[i]->open(wire::encode_value(start_.workers[i].begin)));
+void Attempt::start(ForkServer& server) {
+  server_ = &server;
+  server_->join(*this);
+  std::size_t asked = 0;
+  try {
+    payload_ = sys::sealed_memory("lockstep-payload", start_.payload);
+    for (; asked < workers_.size(); ++asked) ask_for(*workers_[asked], start_.workers[asked].begin);
+  } catch (const EngineError& error) {
+    driver_.send(wire::AgentFailed{error.what()});
+    stop(false, {});
+    for (; asked < workers_.size(); ++asked) workers_[asked]->never_started();
+  }
   start_.payload = {};
   start_.workers = {};
-  return ends;
 }
 
-void Attempt::start(ForkServer& server) {
-  const auto ends = open();
-  for (std::size_t i = 0; i < workers_.size(); ++i) server.fork(workers_[i]->rank(), ends[i], payload_.get());
+void Attempt::abandon() {
+  stop(false, {});
+  for (const auto& worker : workers_) worker->never_started();
 }
 
-void Attempt::start(const wire::Configure& configure) {
-  std::vector<std::map<std::string, std::string>> environments;
-  for (const auto& worker : start_.workers) environments.push_back(environment_of(worker));
-  const auto ends = open();
-  for (std::size_t i = 0; i < workers_.size(); ++i)
-    execute(*workers_[i], configure, ends[i], std::move(environments[i]));
+void Attempt::ask_for(Worker& worker, const Value& begin) {
+  const auto ends = worker.open(wire::encode_value(begin));
+  server_->fork(*this, worker.rank(), ends, payload_.get());
 }
 
-void Attempt::execute(Worker& worker, const wire::Configure& configure, const Worker::Ends& ends,
-                      std::map<std::string, std::string> env) {
-  const auto& [socket, log, stacks] = ends;
-  const sys::Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  sys::SpawnOptions options;
-  options.argv = configure.program;
-  options.cwd = configure.cwd;
-  options.own_session = true;
-  options.parent_death_signal = SIGKILL;
-  env.insert(configure.env.begin(), configure.env.end());
-  options.env = std::move(env);
-  options.env->insert_or_assign("LOCKSTEP_WORKER_FD", "3");
-  options.env->insert_or_assign("LOCKSTEP_PAYLOAD_FD", "4");
-  options.env->insert_or_assign("LOCKSTEP_STACKS_FD", "5");
-  options.fds = {{null.get(), 0},   {log.get(), 1},      {log.get(), 2},
-                 {socket.get(), 3}, {payload_.get(), 4}, {stacks.get(), 5}};
-  worker.started(sys::spawn(options));
+void Attempt::restart(const wire::WorkerSpec& spec) {
+  const auto found = std::ranges::find(workers_, spec.rank, [](const auto& worker) { return worker->rank(); });
+  if (stopped_ || kept_ || found == workers_.end() || !(*found)->gone() || all_gone()) return;
+  *found = make_worker(spec.rank);
+  if (server_ == nullptr) return (*found)->never_started();
+  try {
+    ask_for(**found, spec.begin);
+  } catch (const EngineError& error) {
+    log_error(error.what());
+    (*found)->never_started();
+  }
 }
 
 bool Attempt::all_gone() const {
   return std::ranges::all_of(workers_, &Worker::gone, [](const auto& each) -> const Worker& { return *each; });
-}
-
-Worker* Attempt::renew(int rank) {
-  const auto found = std::ranges::find(workers_, rank, [](const auto& worker) { return worker->rank(); });
-  if (stopped_ || kept_ || found == workers_.end() || !(*found)->gone() || all_gone()) return nullptr;
-  // What it started has no part in the rank's new life. The group's number is not given away while it has members.
-  if ((*found)->pid() != 0) ::kill(-(*found)->pid(), SIGKILL);
-  *found = make_worker(rank);
-  return found->get();
-}
-
-void Attempt::restart(const wire::WorkerSpec& spec, ForkServer& server) {
-  Worker* worker = renew(spec.rank);
-  if (worker == nullptr) return;
-  const auto ends = worker->open(wire::encode_value(spec.begin));
-  if (server.dead()) return worker->never_started();
-  server.fork(spec.rank, ends, payload_.get());
-}
-
-void Attempt::restart(const wire::WorkerSpec& spec, const wire::Configure& configure) {
-  Worker* worker = renew(spec.rank);
-  if (worker == nullptr) return;
-  const auto ends = worker->open(wire::encode_value(spec.begin));
-  try {
-    execute(*worker, configure, ends, environment_of(spec));
-  } catch (const EngineError& error) {
-    log_error(error.what());
-    worker->never_started();
-  }
 }
 
 void Attempt::kill(int rank) {
@@ -149,6 +111,7 @@ std::pair<int, std::string> Attempt::survey() const {
 void Attempt::start_again(wire::StartAttempt start) {
   start_ = std::move(start);
   kept_ = false;
+  first_end_.reset();
   memory_kills_before_ = memory_kills_.count();
   const Bytes payload = wire::encode(wire::Payload{std::move(start_.payload)});
   for (std::size_t i = 0; i < workers_.size(); ++i) {
@@ -164,27 +127,32 @@ Worker* Attempt::find(int rank) {
   return found == workers_.end() ? nullptr : found->get();
 }
 
-void Attempt::started(int rank, sys::Process process) {
+void Attempt::worker_started(int rank, sys::Process process) {
   Worker* worker = find(rank);
-  if (worker == nullptr) return;
   worker->started(std::move(process));
-  if (killing_) worker->kill();
+  if (killing_ || worker->killed()) worker->kill();
 }
 
-void Attempt::exited(int pid, sys::ExitStatus status) {
-  for (const auto& worker : workers_)
-    if (worker->pid() == pid) return worker->parent_says(status);
+void Attempt::worker_refused(int rank, const std::string& why) {
+  if (!stopped_)
+    driver_.send(wire::AgentFailed{"[agent] rank " + std::to_string(rank) + " could not be forked: " + why});
+  find(rank)->never_started();
+  stop(false, {});
 }
 
-void Attempt::server_died() {
+void Attempt::worker_exited(int pid, sys::ExitStatus status) {
   for (const auto& worker : workers_)
-    if (worker->pid() != 0) worker->parent_says(std::nullopt);
-  abandon_unborn();
+    if (worker->pid() == pid && !worker->gone()) return worker->parent_says(status);
 }
 
-void Attempt::abandon_unborn() {
-  for (const auto& worker : workers_)
-    if (worker->pid() == 0 && !worker->gone()) worker->never_started();
+void Attempt::server_died(const std::string&, bool) {
+  server_ = nullptr;
+  for (const auto& worker : workers_) {
+    if (worker->pid() != 0)
+      worker->parent_says(std::nullopt);
+    else if (!worker->gone())
+      worker->never_started();
+  }
 }
 
 void Attempt::stop(bool interrupt, Seconds grace) {
@@ -197,7 +165,10 @@ void Attempt::stop(bool interrupt, Seconds grace) {
 void Attempt::kill() {
   killing_ = true;
   grace_.cancel();
+  // Workers that the fork server has not been asked for yet are never started.
+  const auto unasked = server_ != nullptr ? server_->forget_requests(*this) : std::vector<int>{};
   for (const auto& worker : workers_) worker->kill();
+  for (const int rank : unasked) find(rank)->never_started();
 }
 
 void Attempt::dump_stacks(Seconds timeout) {
@@ -213,19 +184,14 @@ void Attempt::pause(bool paused) {
   for (const auto& worker : workers_) worker->pause(paused);
 }
 
-std::vector<int> Attempt::pids() const {
-  std::vector<int> result;
-  for (const auto& worker : workers_)
-    if (worker->pid() != 0 && !worker->gone()) result.push_back(worker->pid());
-  return result;
-}
-
 void Attempt::gone(Worker& worker) {
   const auto status = worker.status();
   const bool memory = killed_for_memory(status, worker.killed(), memory_kills_before_, memory_kills_.count());
+  if (!first_end_) first_end_ = now();
+  handlers_.worker_gone();
   if (!kept_)
     driver_.send(wire::WorkerExited{start_.attempt, worker.rank(), status.code, status.signal, memory, stopped_});
-  if (all_gone()) loop_.post(ended_);
+  if (all_gone()) loop_.post(handlers_.all_gone);
 }
 
 }  // namespace lockstep::agent

@@ -14,75 +14,76 @@
 
 namespace lockstep::agent {
 
-/// The workers of one attempt on this node; when they are kept, of the next one too.
-class Attempt {
+/// The workers of one attempt on this node, and of the next attempt if they are kept. They share one fork server, which
+/// lives as long as they do.
+class Attempt : private ForkServer::Client {
  public:
-  /// `ended` is called once, from the loop, when every worker is gone.
-  Attempt(Loop& loop, DriverLink& driver, wire::StartAttempt start, std::function<void()> ended);
+  struct Handlers {
+    std::function<void()> worker_gone;  ///< a worker ended; its children are the agent's now
+    std::function<void()> all_gone;     ///< all workers ended; called once, from the loop
+  };
+  Attempt(Loop& loop, DriverLink& driver, wire::StartAttempt start, Handlers handlers);
+  ~Attempt();
 
   int number() const { return start_.attempt; }
-  /// Asks the fork server for every worker.
+  /// Asks the fork server for every worker. If that fails, tells the driver and ends the attempt.
   void start(ForkServer& server);
-  /// Executes the program once per worker. Throws EngineError; workers may run then, and stop() is due.
-  void start(const wire::Configure& configure);
-
-  /// Starts one rank again, alone. Ignored unless its process is gone and another worker is not.
-  void restart(const wire::WorkerSpec& spec, ForkServer& server);
-  void restart(const wire::WorkerSpec& spec, const wire::Configure& configure);
+  /// Called instead of start() if there is no fork server; ends the attempt.
+  void abandon();
+  /// Restarts one rank. Ignored unless its process has ended and another worker is still alive.
+  void restart(const wire::WorkerSpec& spec);
   /// Kills one rank.
   void kill(int rank);
 
-  /// The functions are over and the workers stay. Whether they do: one that is gone cannot.
+  /// All functions have returned; keeps the workers. Returns false if one of them has ended.
   bool keep();
   bool kept() const { return kept_; }
-  /// Whether these kept workers can be those of `start`: the same ranks, all alive.
+  /// Whether the kept workers can run `start`: they have the same ranks and all are alive.
   bool fits(const wire::StartAttempt& start) const;
-  /// How many live, and how the others ended, in words.
+  /// How many workers are alive, and a text that says how the others ended.
   std::pair<int, std::string> survey() const;
-  /// The kept workers begin a new attempt.
+  /// Starts a new attempt with the kept workers.
   void start_again(wire::StartAttempt start);
-
-  // What the fork server tells.
-  void started(int rank, sys::Process process);
-  void exited(int pid, sys::ExitStatus status);
-  void server_died();
-  /// The workers that have no process never will.
-  void abandon_unborn();
 
   void stop(bool interrupt, Seconds grace);
   void dump_stacks(Seconds timeout);
   /// Relays to one rank, or to all (-1).
   void send(int rank, std::span<const std::uint8_t> message);
   void pause(bool paused);
-  std::vector<int> pids() const;
+  /// When the first of its workers ended.
+  Instant first_end() const { return *first_end_; }
 
  private:
+  void worker_started(int rank, sys::Process process) override;
+  void worker_refused(int rank, const std::string& why) override;
+  void worker_exited(int pid, sys::ExitStatus status) override;
+  void server_died(const std::string& why, bool came_up) override;
+
   Worker* find(int rank);
   std::unique_ptr<Worker> make_worker(int rank);
-  std::vector<Worker::Ends> open();
-  /// A new worker in the place of the one that is gone; nothing when there is no such place.
-  Worker* renew(int rank);
+  /// Throws EngineError.
+  void ask_for(Worker& worker, const Value& begin);
   bool all_gone() const;
-  void execute(Worker& worker, const wire::Configure& configure, const Worker::Ends& ends,
-               std::map<std::string, std::string> env);
   void kill();
   void gone(Worker& worker);
 
   Loop& loop_;
   DriverLink& driver_;
   wire::StartAttempt start_;
-  std::function<void()> ended_;
+  Handlers handlers_;
+  ForkServer* server_ = nullptr;  ///< null before start(), and after the server has died
   sys::Descriptor payload_;
   MemoryKills memory_kills_;
   std::uint64_t memory_kills_before_;
   Timer grace_;
   bool stopped_ = false;  ///< by StopAttempt
   bool killing_ = false;
-  bool kept_ = false;  ///< no attempt runs; the driver hears nothing
+  bool kept_ = false;  ///< no attempt runs; nothing is sent to the driver
+  std::optional<Instant> first_end_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
-/// Whether a worker's end is the work of the kernel's OOM killer: a SIGKILL that is not ours, and a kill was counted.
+/// Whether the kernel's OOM killer ended a worker: the signal is a SIGKILL that is not ours, and a kill was counted.
 bool killed_for_memory(sys::ExitStatus status, bool killed_by_us, std::uint64_t kills_before, std::uint64_t kills_now);
 
 }  // namespace lockstep::agent

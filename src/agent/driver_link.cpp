@@ -12,9 +12,9 @@
 namespace lockstep::agent {
 namespace {
 
-/// Workers are not read while more than this waits, until it is half of it again.
+/// If more than this waits to be sent, workers are no longer read until it has fallen to half.
 constexpr std::size_t kFull = std::size_t{8} << 20;
-/// Capacity that an idle buffer keeps.
+/// An idle buffer keeps at most this capacity.
 constexpr std::size_t kKept = std::size_t{1} << 20;
 
 }  // namespace
@@ -32,11 +32,11 @@ void DriverLink::read() {
   try {
     reader_.feed(std::span(buffer).first(static_cast<std::size_t>(size)));
     while (const auto frame = closed_ ? std::nullopt : reader_.next_view()) {
-      auto message = wire::decode<wire::DriverToAgent>(*frame);
+      auto message = wire::decode_addressed<wire::DriverToAgent>(*frame);
       handlers_.message(message);
     }
   } catch (const wire::WireError& error) {
-    log_error("the driver sent what is no message: " + std::string(error.what()));
+    log_error("the driver sent something that is not a message: " + std::string(error.what()));
     close();
   }
 }
@@ -50,7 +50,7 @@ void DriverLink::close() {
 
 void DriverLink::sent_more() {
   if (!flush_is_due_) {
-    // Posted: what the callbacks that are due now have to say travels together.
+    // Posted, so that messages of all callbacks that are due now are sent together.
     flush_is_due_ = true;
     loop_.post([this] { flush(); });
   }

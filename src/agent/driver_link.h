@@ -10,25 +10,30 @@
 
 namespace lockstep::agent {
 
-/// The agent's end of the connection to the driver. Always reads; what is sent gathers while the driver is slow.
+/// The agent's end of a run's connection. It always reads. Outgoing messages are buffered while the driver is slow, and
+/// dropped once the driver is gone.
 class DriverLink {
  public:
   struct Handlers {
-    std::function<void(wire::DriverToAgent&)> message;
-    std::function<void()> closed;    ///< the driver is gone, or sent what is no message; the last call of all
-    std::function<void(bool)> full;  ///< true: too much waits to be sent, produce no more; false: go on
+    std::function<void(wire::Addressed<wire::DriverToAgent>&)> message;
+    std::function<void()> closed;    ///< the driver is gone or sent something invalid; the last call
+    std::function<void(bool)> full;  ///< true: too much waits to be sent, stop producing; false: continue
   };
 
   DriverLink(Loop& loop, sys::Descriptor socket, Handlers handlers);
 
+  /// Every later message carries this run id.
+  void set_run(int run) { run_ = run; }
   template <class M>
-  void send(const M& message) {
-    wire::append_message(gathered_, message);
+  void send(const M& message, int node = 0) {
+    if (closed_) return;
+    wire::append_message(gathered_, {run_, node}, message);
     sent_more();
   }
-  /// A worker's message.
+  /// Sends on a worker's message.
   void relay(int attempt, int rank, std::span<const std::uint8_t> message) {
-    wire::append_from_worker(gathered_, attempt, rank, message);
+    if (closed_) return;
+    wire::append_from_worker(gathered_, {run_, 0}, attempt, rank, message);
     sent_more();
   }
   bool full() const { return full_; }
@@ -45,10 +50,11 @@ class DriverLink {
   Handlers handlers_;
   Watch watch_;
   wire::FrameReader reader_;
+  int run_ = 0;
   Bytes gathered_;  ///< appended to
   Bytes sending_;   ///< being written, from sent_ on
   std::size_t sent_ = 0;
-  bool flush_is_due_ = false;  ///< posted, or waits for the socket
+  bool flush_is_due_ = false;  ///< posted, or waiting for the socket
   bool full_ = false;
   bool closed_ = false;
 };

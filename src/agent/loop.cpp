@@ -44,7 +44,7 @@ struct Watch::Impl : std::enable_shared_from_this<Watch::Impl> {
   Impl(asio::io_context& context, int fd) : descriptor(context, fd) {}
 
   asio::posix::stream_descriptor descriptor;
-  // Shared, so that a callback that destroys the watch does not destroy itself while it runs.
+  // Shared, so that a callback that destroys the watch is not itself destroyed while it runs.
   std::shared_ptr<const Callback> on_read;
   bool reading = false;
   bool waiting = false;
@@ -131,7 +131,7 @@ Timer& Timer::operator=(Timer&& other) noexcept {
 void Timer::set(Seconds delay, Callback callback) {
   cancel();
   impl_->timer.expires_after(ticks(delay));
-  // A handler that is queued already cannot be cancelled any more: the generation tells that it is stale.
+  // A queued handler cannot be cancelled; the generation shows that it is stale.
   impl_->timer.async_wait(
       [impl = impl_, generation = impl_->generation, callback = std::move(callback)](asio::error_code error) {
         if (!error && impl->generation == generation) callback();

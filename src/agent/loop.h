@@ -9,7 +9,7 @@
 namespace lockstep::agent {
 
 /// The agent's event loop: one thread, callbacks only from run(). Watches and timers must not outlive the loop; each
-/// may be destroyed at any time, in its own callback too, and calls back no more then.
+/// may be destroyed at any time, even in its own callback, and then makes no more calls.
 class Loop {
  public:
   Loop();
@@ -17,7 +17,7 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  /// Calls back until stop(). What callbacks throw leaves run().
+  /// Makes callbacks until stop(). Exceptions of callbacks leave run().
   void run();
   void stop();
   /// Calls `callback` once, after those that are due now.
@@ -33,8 +33,7 @@ class Loop {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Readiness of a descriptor, which is borrowed, becomes non-blocking and must stay open meanwhile. One Watch per
-/// descriptor.
+/// Watches a descriptor, which is borrowed, becomes non-blocking and must stay open. One Watch per descriptor.
 class Watch {
  public:
   Watch() = default;
@@ -64,7 +63,7 @@ class Timer {
   Timer(Timer&&) noexcept;
   Timer& operator=(Timer&&) noexcept;
 
-  /// Calls `callback` after `delay`, in place of what was set before.
+  /// Calls `callback` after `delay`; replaces an earlier call.
   void set(Seconds delay, std::function<void()> callback);
   void cancel();
 

@@ -15,9 +15,9 @@ namespace {
 
 constexpr const char* kUsage =
     "Usage: lockstep-agent --fd N [--parent PID]\n"
-    "Runs the workers of one node for a driver; started by Lockstep, not by hand.\n"
-    "  --fd N        connected stream socket to the driver\n"
-    "  --parent PID  end with this process, too\n";
+    "Runs the workers of one node; started by Lockstep, not by hand.\n"
+    "  --fd N        connected packet socket, which brings the connections of runs\n"
+    "  --parent PID  also end when this process ends\n";
 
 /// The number after `option`, or -1.
 int number_after(int argc, char** argv, const char* option) {

@@ -6,15 +6,15 @@
 
 namespace lockstep::agent {
 
-/// Counts processes that the kernel killed for want of memory: in this process's control group where that is told (its
-/// workers are in it too), else on the whole machine.
+/// Counts processes that the kernel killed for lack of memory: in this process's control group if that is known (its
+/// workers are in it too), otherwise on the whole machine.
 class MemoryKills {
  public:
   MemoryKills() : MemoryKills("/proc", "/sys/fs/cgroup") {}
-  /// For tests: other places of the two file systems.
+  /// For tests: other mount points of the two file systems.
   MemoryKills(const std::string& proc, const std::string& cgroup);
 
-  /// Kills so far; 0 when nothing tells.
+  /// Kills so far; 0 if unknown.
   std::uint64_t count() const;
 
  private:

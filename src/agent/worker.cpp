@@ -17,9 +17,9 @@ namespace {
 constexpr std::size_t kMessageRead = std::size_t{256} << 10;
 constexpr std::size_t kLogRead = std::size_t{64} << 10;
 constexpr std::size_t kMaxStacks = std::size_t{1} << 20;
-/// A pipe and a socket hold little more than this; what goes on being written must not keep us.
+/// Read at most this much at once, about what a pipe or socket holds; endless output must not block the loop.
 constexpr int kMostReads = 64;
-/// Stacks that do not end with a zero byte are taken to be whole after so long a silence.
+/// Stacks without a final zero byte count as complete after this long without data.
 constexpr Seconds kStacksQuiet{0.2};
 
 std::array<std::uint8_t, kMessageRead> buffer;
@@ -89,11 +89,12 @@ void Worker::started(sys::Process process) {
   driver_.send(wire::WorkerStarted{attempt_, rank_, process_.pid});
   process_watch_ = Watch(loop_, process_.pidfd.get());
   process_watch_.on_readable([this] { process_ended(); });
+  if (killed_) kill();  // it was to end before its pid was known
 }
 
 // ---------------------------------------------------------------- what it says
 
-/// Whether there was something; false at the end and when there is nothing yet.
+/// Returns whether data was read; false at the end and if there is none yet.
 bool Worker::read_messages() {
   const ssize_t size = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (size < 0 && errno == EINTR) return true;
@@ -133,7 +134,7 @@ void Worker::pause(bool paused) {
 }
 
 void Worker::keep() {
-  // It flushed its streams before its last message; what its threads go on writing waits in the pipe.
+  // It flushed its output before its last message; what its threads write later stays in the pipe.
   for (int i = 0; i < kMostReads && read_log();) ++i;
   kept_ = true;
   pause(true);
@@ -147,7 +148,8 @@ void Worker::begin(int attempt, std::span<const Bytes> messages) {
   for (const Bytes& message : messages) send(message);
 }
 
-/// A part of a message: its end may take longer than the driver waits for a heartbeat.
+/// Part of a message has moved. Tell the driver that the worker is alive, because the rest may take longer than the
+/// heartbeat timeout.
 void Worker::moved() {
   if (now() - told_alive_ < 1s) return;
   told_alive_ = now();
@@ -174,7 +176,7 @@ void Worker::write() {
       socket_watch_.once_writable([this] { write(); });
       return;
     } else if (errno != EINTR) {
-      break;  // the worker is gone; its end is told elsewhere
+      break;  // the worker is gone; its exit is reported elsewhere
     }
   }
   Bytes().swap(outgoing_);
@@ -202,9 +204,9 @@ void Worker::dump_stacks(Seconds timeout) {
   dumping_ = true;
   const auto status = sys::process_status(process_.pid);
   if (status && (status->state == 'T' || status->state == 't'))
-    return finish_stacks("It is stopped and cannot tell its stacks; SIGCONT lets it go on.\n");
+    return finish_stacks("It is stopped and cannot write its stacks; SIGCONT lets it continue.\n");
   if (!sys::catches_signal(process_.pid, SIGUSR2))
-    return finish_stacks("It has not come so far that it could tell its stacks.\n");
+    return finish_stacks("It has just started and cannot write its stacks yet.\n");
   stacks_deadline_.set(timeout, [this] { finish_stacks(stacks_text_.empty() ? "It did not answer in time.\n" : ""); });
   signal(SIGUSR2);
 }
@@ -236,7 +238,7 @@ void Worker::finish_stacks(const char* remark) {
 
 void Worker::process_ended() {
   process_watch_.pause();
-  finish_stacks("It ended before it could tell its stacks.\n");
+  finish_stacks("It ended before it wrote its stacks.\n");
   ended_ = true;
   for (int i = 0; !kept_ && i < kMostReads && read_messages();) ++i;
   for (int i = 0; !kept_ && i < kMostReads && read_log();) ++i;
@@ -249,8 +251,8 @@ void Worker::parent_says(std::optional<sys::ExitStatus> status) {
   if (told_) return;
   if (status) status_ = status;
   parent_died_ = !status;
-  // An orphan is ours now; when its parent took the status and died with it, there is nothing better to say than how
-  // workers of a dead parent end.
+  // An orphan is our child now. If its parent reaped it and then died, its status is lost: report how workers of a dead
+  // parent end.
   if (ended_ && !status_) status_ = sys::take_exit(process_.pidfd.get(), false).value_or(sys::ExitStatus{0, SIGKILL});
   tell();
 }

@@ -11,37 +11,37 @@
 
 namespace lockstep::agent {
 
-/// One rank's process, from before its birth to its end: relays its messages and its output, tells of its exit.
+/// One rank's process, from before its start to its end: relays its messages and output, and reports its exit.
 class Worker {
  public:
   /// What the process gets.
   struct Ends {
     sys::Descriptor socket;  ///< frames to and from the agent
     sys::Descriptor log;     ///< for standard output and error
-    sys::Descriptor stacks;  ///< where SIGUSR2 makes it write its stacks; a zero byte ends them
+    sys::Descriptor stacks;  ///< where it writes its stacks on SIGUSR2, ended by a zero byte
   };
 
-  /// `gone` is called once, when the process has ended and all it wrote and sent has been relayed; it may not destroy
+  /// `gone` is called once, when the process has ended and all its output and messages are relayed; it must not destroy
   /// the Worker.
   Worker(Loop& loop, DriverLink& driver, int attempt, int rank, std::function<void(Worker&)> gone);
   ~Worker();
 
-  /// Makes the connections and returns the process's ends of them. `first` is sent at once.
+  /// Creates the connections and returns the process's ends. `first` is sent at once.
   Ends open(const Bytes& first);
   /// The process exists.
   void started(sys::Process process);
-  /// It stays when its function is over: relays what it printed, then nothing more until it begins anew.
+  /// The worker is kept: relays its remaining output, then nothing more until it starts again.
   void keep();
-  /// It begins a new attempt with these messages.
+  /// The kept worker starts a new attempt with these messages.
   void begin(int attempt, std::span<const Bytes> messages);
-  /// Its parent tells how it ended (or died itself: nothing).
+  /// Its parent reports how it ended; nothing if the parent itself died.
   void parent_says(std::optional<sys::ExitStatus> status);
-  /// There never was a process.
+  /// The process was never started.
   void never_started() { end({0, 9}); }
 
-  /// Sends a message, whenever the worker reads it.
+  /// Queues a message for the worker.
   void send(std::span<const std::uint8_t> message);
-  /// Stops or goes on relaying.
+  /// Pauses or continues relaying.
   void pause(bool paused);
   void signal(int signal);
   /// SIGKILL to the process, its group and everything that descends from it.
@@ -89,7 +89,7 @@ class Worker {
   Timer stacks_quiet_, stacks_deadline_;
 
   bool killed_ = false;
-  bool ended_ = false;  ///< the process has ended; its status may be on its way
+  bool ended_ = false;  ///< the process has ended; its status may not have arrived
   bool parent_died_ = false;
   bool told_ = false;
   bool kept_ = false;

@@ -9,8 +9,8 @@
 #include "base/half.h"
 #include "base/text.h"
 
-// The bytes of an array in a Value: length of the dtype (1 byte), dtype, number of axes (1 byte), their lengths (8
-// bytes each), elements. Numbers are little endian, as everywhere.
+// An array in a Value is stored as: length of the dtype (1 byte), dtype, number of axes (1 byte), their lengths (8
+// bytes each), elements. Numbers are little endian.
 
 namespace lockstep {
 namespace {
@@ -58,7 +58,7 @@ const Dtype* find_dtype(std::string_view name) {
   return nullptr;
 }
 
-/// How many elements an array of this shape has; nothing when they could not all be in `most` bytes.
+/// The number of elements of an array of this shape; nothing if they cannot fit into `most` bytes.
 std::optional<std::size_t> count_of(const std::vector<std::int64_t>& shape, std::size_t most) {
   std::size_t count = 1;
   bool empty = false;
@@ -79,7 +79,7 @@ bool fits(const Array& array, const Dtype& dtype) {
   return count && array.shape.size() <= kMostAxes && *count * dtype.size == array.data.size();
 }
 
-/// The elements below one index of the axes before `axis`; `at` is the first one and moves behind the last.
+/// The elements at one index of the axes before `axis`; `at` is the first one and is advanced past the last.
 Value values_of(const Array& array, const Dtype& dtype, std::size_t axis, const std::uint8_t*& at) {
   if (axis == array.shape.size()) return dtype.read(std::exchange(at, at + dtype.size));
   Value list = Value::array();
@@ -118,7 +118,7 @@ Value summary(const Array& array) {
   const Dtype* dtype = find_dtype(array.dtype);
   if (dtype == nullptr || array.data.size() > kMostValuesInFiles * dtype->size) return out;
   const std::uint8_t* at = array.data.data();
-  // A shape such as (0, 10**9) or (10**9, 0) has no values, and no end.
+  // A shape such as (0, 10**9) or (10**9, 0) has no values, but looping over it would take forever.
   out["values"] = array.data.empty() ? Value::array() : values_of(array, *dtype, 0, at);
   return out;
 }

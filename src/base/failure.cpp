@@ -2,12 +2,10 @@
 
 namespace lockstep {
 
-Value to_value(const Failure& failure, bool with_pickled) {
-  Value value{{"kind", to_string(failure.kind)}, {"rank", failure.rank},          {"node", failure.node},
-              {"attempt", failure.attempt},      {"message", failure.message},    {"type", failure.type},
-              {"traceback", failure.traceback},  {"log_lines", failure.log_lines}};
-  if (with_pickled) value["pickled"] = Value::binary(failure.pickled);
-  return value;
+Value to_value(const Failure& failure) {
+  return {{"kind", to_string(failure.kind)}, {"rank", failure.rank},           {"node", failure.node},
+          {"attempt", failure.attempt},      {"message", failure.message},     {"type", failure.type},
+          {"traceback", failure.traceback},  {"log_lines", failure.log_lines}, {"time", failure.time}};
 }
 
 Failure failure_from_value(const Value& value) {
@@ -20,8 +18,7 @@ Failure failure_from_value(const Value& value) {
   failure.type = value.value("type", std::string());
   failure.traceback = value.value("traceback", std::string());
   failure.log_lines = value.value("log_lines", std::vector<std::string>());
-  if (auto found = value.find("pickled"); found != value.end() && found->is_binary())
-    failure.pickled = found->get_binary();
+  failure.time = value.value("time", 0.0);
   return failure;
 }
 

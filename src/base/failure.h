@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-/// A Failure as it stands in run.json and on the wire; the pickled exception only when asked for.
-Value to_value(const Failure& failure, bool with_pickled);
+/// A Failure as it is written to run.json and sent on the wire.
+Value to_value(const Failure& failure);
 /// The inverse; missing fields keep their defaults.
 Failure failure_from_value(const Value& value);
 

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// The number that the 16 bits of an IEEE half mean.
+/// Converts the 16 bits of an IEEE half to a number.
 inline double from_half(std::uint16_t half) {
   const int exponent = (half >> 10) & 0x1f;
   const int mantissa = half & 0x3ff;

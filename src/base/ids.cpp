@@ -1,5 +1,6 @@
 #include "base/ids.h"
 
+#include <atomic>
 #include <ctime>
 #include <random>
 
@@ -27,22 +28,24 @@ std::string random_hex(int digits) {
   return text;
 }
 
+int next_run_id() {
+  static std::atomic<int> last = 0;
+  return ++last;
+}
+
 std::string date_string(WallTime time) { return local_time(time, "%Y-%m-%d_%H-%M-%S"); }
 
 std::string time_string(WallTime time) { return local_time(time, "%Y-%m-%d %H:%M:%S"); }
 
-void check_run_name(std::string_view name) {
-  const auto refuse = [&](const char* why) {
-    throw ConfigError("[run] the run name " + in_quotes(name) + " " + why +
-                      "; choose one path component such as \"digits-1\"");
-  };
-  if (name.empty()) refuse("is empty");
-  if (name == "." || name == "..") refuse("names a directory that exists already");
-  if (name.size() > 200) refuse("is longer than 200 bytes");
+std::string_view run_name_problem(std::string_view name) {
+  if (name.empty()) return "is empty";
+  if (name == "." || name == "..") return "names a directory that exists already";
+  if (name.size() > 200) return "is longer than 200 bytes";
   for (std::size_t i = 0; i < name.size(); ++i) {
-    if (name[i] == '/') refuse("contains '/'");
-    if (control_length(name, i) > 0) refuse("contains a control character");
+    if (name[i] == '/') return "contains '/'";
+    if (control_length(name, i) > 0) return "contains a control character";
   }
+  return "";
 }
 
 }  // namespace lockstep

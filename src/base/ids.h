@@ -1,6 +1,5 @@
 #pragma once
 
-#include <lockstep/error.h>
 #include <string>
 #include <string_view>
 
@@ -11,14 +10,17 @@ namespace lockstep {
 /// `digits` random hexadecimal digits from the operating system's generator.
 std::string random_hex(int digits);
 
+/// A number that is unique in this process.
+int next_run_id();
+
 /// "2026-01-31_12-59-59", local time.
 std::string date_string(WallTime time);
 
 /// "2026-01-31 12:59:59", local time.
 std::string time_string(WallTime time);
 
-/// Throws ConfigError unless `name` is one path component: not empty, `.`, or `..`; no `/`, no control character;
-/// at most 200 bytes.
-void check_run_name(std::string_view name);
+/// Why `name` cannot be the name of a run ("contains '/'"), or empty: it must be one path component, not `.` or `..`,
+/// without control characters, of at most 200 bytes.
+std::string_view run_name_problem(std::string_view name);
 
 }  // namespace lockstep

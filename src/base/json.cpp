@@ -18,7 +18,7 @@ constexpr std::string_view kNan = "\x01NaN";
 constexpr std::string_view kInfinity = "\x01Infinity";
 constexpr std::string_view kMinusInfinity = "\x01-Infinity";
 
-/// How a character must be written in a string; empty: as it is.
+/// How a character is written in a string; empty: unchanged.
 std::string_view escaped(char c) {
   static const auto kControls = [] {
     std::array<std::string, 32> words;
@@ -124,7 +124,7 @@ void append_json_number(std::string& out, double number) {
 void append_json_string(std::string& out, std::string_view text) {
   const auto plain = [](char c) { return c >= 32 && c < 127 && c != '"' && c != '\\'; };
   out += '"';
-  std::size_t begin = 0;  // of what stands as it is and is not yet copied
+  std::size_t begin = 0;  // start of the unchanged text that is not copied yet
   for (std::size_t at = 0; at < text.size();) {
     if (plain(text[at])) {
       ++at;
@@ -228,7 +228,7 @@ void check_json_depth(std::string_view text, std::string_view where) {
 
 Value parse_json(std::string_view text, std::string_view where) {
   check_json_depth(text, where);
-  // Most files have no such word: they are parsed as they are.
+  // Most files have none of these words and are parsed unchanged.
   const bool marked = text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
   if (!marked) return JsonReader::read(text, where);
   Value value = JsonReader::read(with_marked_floats(text), where);
@@ -245,11 +245,14 @@ const Value* find_path(const Value& object, const std::string& key) {
   return outer == object.end() ? nullptr : find_path(*outer, key.substr(slash + 1));
 }
 
+std::optional<double> number_of(const Value& value) {
+  if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+}
+
 std::optional<double> number_at(const Value& object, const std::string& key) {
   const Value* found = find_path(object, key);
-  if (found != nullptr && found->is_boolean()) return found->get<bool>() ? 1 : 0;
-  if (found == nullptr || !found->is_number()) return std::nullopt;
-  return found->get<double>();
+  return found != nullptr ? number_of(*found) : std::nullopt;
 }
 
 }  // namespace lockstep
@@ -261,7 +264,7 @@ const lockstep::Value& lockstep::Value::operator[](const std::string& key) const
   if (is_object())
     for (const auto& item : items()) keys.push_back(lockstep::in_quotes(item.key()));
   throw lockstep::ConfigError("[value] there is no key " + lockstep::in_quotes(key) + "; " +
-                              (!is_object()   ? std::string("this is no dict but ") + type_name()
+                              (!is_object()   ? std::string("this is not a dict but ") + type_name()
                                : keys.empty() ? "the dict is empty"
                                               : "there are " + lockstep::joined(keys, ", ")));
 }

@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-/// Makes a Value of JSON text, in time that grows with the text's length: the library's own reader looks through all
-/// keys of a dict at each of them. Of equal keys the last one counts, at the place of the first.
+/// Parses JSON text into a Value in linear time. (The library's own reader searches all keys of a dict for each new
+/// key.) If a key occurs twice, the last value counts, at the position of the first.
 class JsonReader final : public Value::json_sax_t {
  public:
-  /// Throws StorageError with `where`, and the position, when it is no JSON.
+  /// Throws StorageError with `where` and the position if it is not JSON.
   static Value read(std::string_view text, std::string_view where);
 
   bool null() override { return add(nullptr); }
@@ -30,7 +30,7 @@ class JsonReader final : public Value::json_sax_t {
   bool parse_error(std::size_t position, const std::string& token, const nlohmann::detail::exception& error) override;
 
  private:
-  /// A list or dict that has not ended, and the key that waits for its value.
+  /// A list or dict that is still open, and the key whose value comes next.
   struct Open {
     Value value;
     std::string key;

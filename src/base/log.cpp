@@ -36,7 +36,7 @@ void write_line(Level level, std::string_view message) {
   std::string line = "lockstep: ";
   line += coloured ? std::string(colour) + std::string(word) + "\033[m" : std::string(word);
   line.append(": ").append(message).append("\n");
-  // One call a line, so that lines of threads and processes do not mix. Nobody hears of one that cannot be written.
+  // One write call per line, so that lines of threads and processes do not mix. Write errors are ignored.
   [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-/// How many characters must be added, removed or replaced.
+/// The edit distance: characters to add, remove or replace.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -36,7 +36,7 @@ std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (const std::size_t length = control_length(text, i)) {
-      i += length - 1;  // the last byte is the character's number
+      i += length - 1;  // the last byte is the character's code
       char escaped[8];
       std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(text[i]));
       out += escaped;
@@ -51,7 +51,7 @@ std::string in_quotes(std::string_view text) {
 std::string printable(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  std::size_t begin = 0;  // of what is not copied yet
+  std::size_t begin = 0;  // start of the text that is not copied yet
   for (std::size_t at = 0; at < text.size(); ++at) {
     const std::size_t length = control_length(text, at);
     if (length == 0) continue;
@@ -63,7 +63,7 @@ std::string printable(std::string_view text) {
 }
 
 std::size_t text_length(std::string_view text) {
-  // Every byte but those that continue a character.
+  // Counts every byte that does not continue a character.
   return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 

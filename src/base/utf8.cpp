@@ -27,7 +27,7 @@ std::pair<Utf8, std::size_t> utf8_sequence(std::string_view text) {
 
 std::string valid_utf8(std::string_view text) {
   std::string out;
-  std::size_t begin = 0;  // of what is valid and not yet copied
+  std::size_t begin = 0;  // start of the valid text that is not copied yet
   for (std::size_t at = 0; at < text.size();) {
     const auto [found, size] = utf8_sequence(text.substr(at));
     if (found != Utf8::whole) {

@@ -30,7 +30,7 @@ namespace {
 constexpr std::array<std::string_view, 9> kKindNames{
     "barrier", "all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather", "gather", "scatter", "all_to_all"};
 constexpr std::uint8_t kNoOp = 0xff;
-/// What is combined and then copied while it is in the first-level cache.
+/// Bytes that are combined and then copied while they are in the first-level cache.
 constexpr std::size_t kReduceBlock = std::size_t{8} << 10;
 
 std::string described(const Intent& intent) {
@@ -56,7 +56,7 @@ constexpr std::size_t align_up(std::size_t bytes) { return align_down(bytes + kC
 void check_reduction(DType dtype, ReduceOp op) {
   if (!supported(dtype, op))
     throw ConfigError("[collective] " + std::string(to_string(op)) + " of " + std::string(to_string(dtype)) +
-                      " elements means nothing; use another operation or dtype");
+                      " elements is not defined; use another operation or dtype");
 }
 
 }  // namespace
@@ -171,7 +171,7 @@ void Communicator::reduce(const void* in, void* out, std::size_t count, DType dt
   });
 }
 
-/// Every rank that wants the result (`root`, or all when it is -1) combines all elements.
+/// Every rank that needs the result (`root`, or all if it is -1) combines all elements.
 void Communicator::reduce_at_once(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, int root) {
   if (size() > 1) copy_to_staging(own_slot(), in, count * size_of(dtype));
   const std::uint32_t round = meet();
@@ -181,15 +181,15 @@ void Communicator::reduce_at_once(const void* in, void* out, std::size_t count, 
   collective::reduce(out, sources_, count, dtype, op);
 }
 
-/// Chunk by chunk: each rank gives the others their slices, combines its own, and gives the result. A slot holds the
-/// slices of a chunk and, behind them, the result of the chunk before, so that a chunk costs one meeting.
+/// Chunk by chunk: each rank gives the others their slices, combines its own, and publishes the result. A slot holds
+/// the slices of a chunk, followed by the result of the previous chunk, so that each chunk takes only one round.
 void Communicator::reduce_by_slices(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, int root) {
   const auto world = static_cast<std::size_t>(size());
   const std::size_t total = count * size_of(dtype);
   const std::size_t most = align_down(chunk_ / (world + 1));
   const std::size_t chunks = (total + most * world - 1) / (most * world);
   const std::size_t slice = align_up((total + chunks * world - 1) / (chunks * world));
-  // Where the slice of `rank` in a chunk begins, and its size; the last ones may be short or empty.
+  // Start and size of the slice of `rank` in a chunk; the last slices may be short or empty.
   const auto start_of = [&](std::size_t chunk, std::size_t rank) {
     return std::min((chunk * world + rank) * slice, total);
   };
@@ -284,7 +284,7 @@ void Communicator::gather_to(const void* in, std::span<void* const> out, std::si
     const std::size_t part = std::min(chunk_, bytes - start);
     if (rank_ != root && size() > 1) copy_to_staging(own_slot(), at(in, start), part);
     const std::uint32_t round = meet();
-    // The own part first: `in` may be where another rank's part goes.
+    // Copy the own part first: `in` may be where another rank's part goes.
     if (wanted) copy_bytes(at(out[rank_], start), at(in, start), part);
     for (int rank = 0; wanted && rank < size(); ++rank)
       if (rank != rank_) copy_bytes(at(out[rank], start), region_->slot(rank, round), part);
@@ -303,7 +303,7 @@ void Communicator::scatter(std::span<const void* const> in, void* out, std::size
       for (int rank = 0; rank_ == root && rank < size(); ++rank)
         if (rank != rank_) copy_to_staging(own_slot() + rank * most, at(in[rank], start), part);
       const std::uint32_t round = meet();
-      // Root's own part last: `out` may be where another rank's part was.
+      // Copy root's own part last: `out` may be where another rank's part was.
       copy_bytes(at(out, start), rank_ == root ? at(in[rank_], start) : region_->slot(root, round) + rank_ * most,
                  part);
       start += part;
@@ -311,14 +311,14 @@ void Communicator::scatter(std::span<const void* const> in, void* out, std::size
   });
 }
 
-void Communicator::all_to_all(std::span<const ConstPart> in, std::span<const Part> out) {
+void Communicator::all_to_all(std::span<const ConstBuffer> in, std::span<const Buffer> out) {
   check_parts(in.size(), "input");
   check_parts(out.size(), "output");
   call(intent(Kind::all_to_all, 0), [&] { exchange(in, out); });
 }
 
-/// The first round tells the sizes, so that all know how many rounds follow.
-void Communicator::exchange(std::span<const ConstPart> in, std::span<const Part> out) {
+/// The first round exchanges the sizes, so that all ranks know how many rounds follow.
+void Communicator::exchange(std::span<const ConstBuffer> in, std::span<const Buffer> out) {
   const std::size_t row = in.size() * sizeof(std::uint64_t);
   std::vector<std::uint64_t> sizes(in.size());
   for (std::size_t rank = 0; rank < in.size(); ++rank) sizes[rank] = in[rank].bytes;
@@ -329,7 +329,7 @@ void Communicator::exchange(std::span<const ConstPart> in, std::span<const Part>
     std::memcpy(sizes.data(), region_->slot(from, round), row);
     longest = std::max<std::size_t>(longest, *std::max_element(sizes.begin(), sizes.end()));
     if (sizes[rank_] == out[from].bytes) continue;
-    abort();  // the others have found no fault
+    abort();  // the others have not noticed a fault
     throw ConfigError("[collective] all_to_all: rank " + std::to_string(from) + " gives rank " + std::to_string(rank_) +
                       " " + std::to_string(sizes[rank_]) + " bytes, which expects " + std::to_string(out[from].bytes) +
                       "; give both the same size");
@@ -340,7 +340,7 @@ void Communicator::exchange(std::span<const ConstPart> in, std::span<const Part>
     for (int rank = 0; rank < size(); ++rank)
       if (rank != rank_) copy_to_staging(own_slot() + rank * most, at(in[rank].data, start), part_of(in[rank].bytes));
     round = meet();
-    // The own part between the two: inputs may be the outputs of other ranks.
+    // Copy the own part between the two: inputs may be the outputs of other ranks.
     copy_bytes(at(out[rank_].data, start), at(in[rank_].data, start), part_of(in[rank_].bytes));
     for (int rank = 0; rank < size(); ++rank)
       if (rank != rank_)

@@ -14,8 +14,8 @@ namespace lockstep::collective {
 
 namespace {
 
-/// What one round takes of a slot, and up to where every rank combines everything itself after one meeting instead of
-/// its slice in two. Where ranks share cores a meeting costs a change of processes: fewer of them.
+/// The bytes of a slot used per round, and the size up to which every rank combines everything after one round instead
+/// of its own slice in two rounds. If ranks share cores, a round costs a context switch, so fewer rounds are better.
 constexpr std::size_t kChunk = std::size_t{512} << 10, kAtOnce = std::size_t{16} << 10;
 constexpr std::size_t kSharedCoreChunk = std::size_t{2} << 20, kSharedCoreAtOnce = std::size_t{64} << 10;
 
@@ -28,7 +28,7 @@ CoreSet own_cores() {
   return cores;
 }
 
-/// Every rank computes this from the same words, and so the same.
+/// Every rank computes this from the same words, so all get the same result.
 bool ranks_have_cores(Region& region) {
   std::vector<CoreSet> cores;
   for (int rank = 0; rank < region.world(); ++rank) {
@@ -59,12 +59,13 @@ void wait_for_all(Region& region, int rank, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> Communicator::join(Rendezvous& store, int rank, int world, const Options& options) {
+std::unique_ptr<Communicator> Communicator::join(KeyValueStore& store, int rank, int world,
+                                                 const CommunicatorOptions& options) {
   const RegionShape shape{.world = world, .slot_bytes = options.slot_bytes, .ring_bytes = options.ring_bytes};
   return std::make_unique<Communicator>(share_region(store, rank, shape, options.join_timeout), rank, options);
 }
 
-Communicator::Communicator(std::shared_ptr<Region> region, int rank, const Options& options)
+Communicator::Communicator(std::shared_ptr<Region> region, int rank, const CommunicatorOptions& options)
     : region_(std::move(region)), rank_(rank), timeout_(options.timeout), sources_(region_->world()) {
   join_group(options);
   const bool have_cores = ranks_have_cores(*region_);
@@ -75,7 +76,7 @@ Communicator::Communicator(std::shared_ptr<Region> region, int rank, const Optio
   mail_ = std::make_unique<Mailbox>(region_, rank_, spin_);
 }
 
-void Communicator::join_group(const Options& options) {
+void Communicator::join_group(const CommunicatorOptions& options) {
   if (rank_ < 0 || rank_ >= size())
     throw ConfigError("[collective] rank " + std::to_string(rank_) + " in a group of " + std::to_string(size()));
   RankWords& words = region_->rank(rank_);
@@ -93,7 +94,8 @@ void Communicator::join_group(const Options& options) {
     region_->strike_gong();
     wait_for_all(*region_, rank_, options.join_timeout);
   } catch (...) {
-    region_->set_fault({FaultKind::aborted, rank_, rank_});  // unless there is one: the others wait for this rank
+    region_->set_fault(
+        {FaultKind::aborted, rank_, rank_});  // unless there already is one; the others wait for this rank
     leave();
     throw;
   }
@@ -102,7 +104,7 @@ void Communicator::join_group(const Options& options) {
 
 Communicator::~Communicator() {
   if (!region_->is_here()) {
-    // The threads are the parent's, and so is the membership.
+    // The threads and the membership belong to the parent.
     static_cast<void>(mail_.release());
     return;
   }
@@ -117,7 +119,7 @@ void Communicator::leave() {
 }
 
 void Communicator::send(const void* data, std::size_t bytes, int to, std::int64_t tag) {
-  // Never written to: the mailbox only reads what it sends.
+  // The const_cast is safe: the mailbox only reads what it sends.
   mail_->send({.data = const_cast<void*>(data), .bytes = bytes, .peer = to, .tag = tag, .timeout = timeout()});
 }
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::collective {
 
-/// What the elements of a buffer are. `boolean` is one byte, 0 or 1.
+/// The element type of a buffer. `boolean` is one byte, 0 or 1.
 enum class DType : std::uint8_t {
   float32,
   float64,
@@ -25,8 +25,7 @@ enum class DType : std::uint8_t {
 inline constexpr int kDTypes = 13;
 
 /// How elements of several ranks become one, in the order of the ranks:
-/// - floating point: `avg` is the sum divided once; `min` and `max` give NaN when there is one; bfloat16 and float16
-/// are
+/// - floating point: `avg` is the sum divided once; `min` and `max` give NaN if there is one; bfloat16 and float16 are
 ///   computed in float32 and rounded once, to nearest even.
 /// - integers: `sum` and `product` wrap; `avg` is the wrapped sum divided, towards zero.
 /// - boolean: `sum`, `max` and `bit_or` are "any", `product`, `min` and `bit_and` are "all"; there is no `avg`.
@@ -38,7 +37,7 @@ inline constexpr int kReduceOps = 8;
 std::size_t size_of(DType dtype);
 std::string_view to_string(DType dtype);
 std::string_view to_string(ReduceOp op);
-/// Whether `op` means something for `dtype`.
+/// Whether `op` is defined for `dtype`.
 bool supported(DType dtype, ReduceOp op);
 
 }  // namespace lockstep::collective

@@ -9,20 +9,20 @@
 
 namespace lockstep::collective {
 
-/// What a rank waits in, and how long its peers may be silent meanwhile.
+/// The call in which a rank waits, and how long its peers may be silent.
 struct Occasion {
   std::string_view what;     ///< "all_reduce"
   std::uint64_t number = 0;  ///< of the call, from 1
   std::chrono::milliseconds timeout{};
 };
 
-/// Throws ConfigError in a child of fork(), which is no member of its parent's group and does not see its memory.
+/// Throws ConfigError in a child of fork(), which is not a member of its parent's group and does not see its memory.
 void check_member(const Region& region, int me);
-/// The group has a fault. Throws EngineError, or TimeoutError when somebody's patience was at an end; names the ranks.
+/// The group has a fault. Throws EngineError, or TimeoutError if a timeout was reached; names the ranks.
 [[noreturn]] void throw_fault(Region& region, int me, const Fault& fault, const Occasion& occasion);
 /// Ranks that are needed have left the group. Throws EngineError.
 [[noreturn]] void throw_left(Region& region, int me, const std::vector<int>& ranks, const Occasion& occasion);
-/// Ranks that are needed were silent for the whole timeout. Sets the fault for all, then throws TimeoutError.
+/// Ranks that are needed were silent for the whole timeout. Sets the fault for all ranks, then throws TimeoutError.
 [[noreturn]] void throw_silent(Region& region, int me, const std::vector<int>& ranks, const Occasion& occasion);
 
 }  // namespace lockstep::collective

@@ -27,7 +27,7 @@ class RobustWord {
   ~RobustWord() {
     words_.life.store(0);
     futex_wake(words_.life);
-    // glibc's own list is empty in this thread; the thread ends now.
+    // glibc's own list need not be restored: it is empty in this thread, which ends now.
     words_.owned.list.next = &words_.owned.list;
     ::syscall(SYS_set_robust_list, nullptr, sizeof words_.owned);
   }
@@ -67,11 +67,11 @@ Guardian::Guardian(std::shared_ptr<Region> region, int rank) : region_(std::move
 
 Guardian::~Guardian() {
   if (!region_->is_here()) {
-    static_cast<void>(thread_.release());  // the thread is the parent's
+    static_cast<void>(thread_.release());  // the thread belongs to the parent
     return;
   }
   stage_.store(kStopping);
-  // The thread may be just about to sleep on a word that is not ours to change: wake it until it has heard.
+  // The thread may be about to sleep on a word that we must not change, so wake it until it has stopped.
   while (stage_.load() != kStopped) {
     wake_thread();
     futex_wait(stage_, kStopping, now() + 1ms);
@@ -95,7 +95,7 @@ void Guardian::run() {
     if (!word.registered()) return;
     while (stage_.load() == kReady) futex_wait(stage_, kReady, kNever);
     while (stage_.load() == kWatching) watch_next();
-    // The kernel wakes one of those who sleep on a word. If that was this thread, nobody else will tell.
+    // The kernel wakes only one thread that sleeps on a word. If that was this thread, it must report the death.
     report_deaths(*region_, rank_);
   }
   stage_.store(kStopped);
@@ -111,7 +111,7 @@ void Guardian::watch_next() {
   Word& life = region_->rank(next).life;
   std::uint32_t value = life.load();
   if (is_dead(region_->rank(next))) return region_->set_fault({FaultKind::died, next, rank_});
-  // 0, or marked although not `joined`: it has just left.
+  // The word is 0, or marked but not `joined`: the rank has just left.
   if ((value & FUTEX_TID_MASK) == 0) return;
   if ((value & FUTEX_WAITERS) == 0 && !life.compare_exchange_strong(value, value | FUTEX_WAITERS)) return;
   futex_wait(life, value | FUTEX_WAITERS, kNever);

@@ -11,21 +11,21 @@ namespace lockstep::collective {
 
 /// Tells the group when this rank dies, and notices when the next one does.
 ///
-/// Its thread owns the rank's `life` word as a robust futex. When the process ends in whatever way, the kernel marks
-/// the word and wakes who sleeps on it, before it frees the process's memory (which takes long, and only after which a
-/// pidfd would tell). Each rank's thread sleeps on the word of the next rank that has not left, so a death is noticed
-/// by one, who sets the fault for all; it costs nothing until then. That one may be held up itself (stopped, say), so
-/// those who wait for others look as well: report_deaths.
+/// Its thread owns the rank's `life` word as a robust futex. When the process ends in any way, the kernel marks the
+/// word and wakes a thread that sleeps on it. It does so before it frees the process's memory, which takes long; a
+/// pidfd reports the exit only afterwards. Each rank's thread sleeps on the word of the next rank that has not left, so
+/// one rank notices a death and sets the fault for all; this costs nothing until then. That rank may itself be stopped,
+/// so waiting ranks check too: report_deaths.
 class Guardian {
  public:
-  /// Returns when the rank's word is set.
+  /// Returns once the rank's word is set.
   Guardian(std::shared_ptr<Region> region, int rank);
-  /// Frees the word. In a child of fork(), where there is no such thread, does nothing.
+  /// Frees the word. Does nothing in a child of fork(), which does not have the thread.
   ~Guardian();
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 
-  /// All ranks have joined: begin to watch.
+  /// All ranks have joined: start watching.
   void watch();
 
  private:
@@ -44,9 +44,9 @@ class Guardian {
 /// Whether the kernel has marked the word of a rank whose process is gone.
 bool is_dead(RankWords& words);
 
-/// How long one who waits may sleep without a look.
+/// A waiting rank checks for deaths at least this often.
 inline constexpr std::chrono::milliseconds kDeathLook{20};
-/// Sets the fault when a rank has died.
+/// Sets the fault if a rank has died.
 void report_deaths(Region& region, int me);
 
 }  // namespace lockstep::collective

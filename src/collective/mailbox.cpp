@@ -38,7 +38,7 @@ std::exception_ptr wrong_size(int source, std::int64_t tag, std::size_t sent, st
 
 }  // namespace
 
-/// Stands before every message in a ring. Written whole, so it is never half there.
+/// Precedes every message in a ring. It is written at once, so it is never partially there.
 struct Mailbox::Header {
   std::int64_t tag;
   std::uint64_t bytes;
@@ -62,10 +62,10 @@ struct Mailbox::Incoming {
   bool active = false;
   Header header{};
   std::size_t moved = 0;
-  RequestPointer request;       ///< null: nobody asked for it
-  std::vector<std::byte> kept;  ///< where it goes when nobody asked
+  RequestPointer request;       ///< null: no receive was posted for it
+  std::vector<std::byte> kept;  ///< where it goes without a receive
   std::byte* to = nullptr;
-  bool lost = false;  ///< it does not fit: read and thrown away
+  bool lost = false;  ///< its size does not fit: read and dropped
 };
 
 struct Mailbox::Kept {
@@ -206,15 +206,15 @@ void Mailbox::sleep(std::uint32_t bell, Instant deadline) {
   if (spin_) {
     const Instant end = now() + kMessageSpin;
     do {
-      for (int i = 0; i < 64; ++i, relax())
+      for (int i = 0; i < 64; ++i, sys::relax())
         if (words.bell.load() != bell) return;
     } while (now() < end);
   }
   words.bell_sleepers.fetch_add(1);
   if (deadline == Instant::max()) {
-    futex_wait(words.bell, bell, deadline);  // there is nobody to wait for
+    futex_wait(words.bell, bell, deadline);  // there is no rank to wait for
   } else {
-    // A death that is found rings this bell.
+    // If a death is found, this bell changes.
     while (!futex_wait(words.bell, bell, std::min(deadline, now() + kDeathLook)) && now() < deadline)
       report_deaths(*region_, rank_);
   }
@@ -226,10 +226,9 @@ void Mailbox::announce(const Finished& finished) {
     try {
       if (request->done) request->done(request->error, request->source);
     } catch (const std::exception& error) {
-      log_error("[collective] what was to be called after a " + std::string(request->occasion.what) +
-                " threw: " + error.what());
+      log_error("[collective] the callback of a " + std::string(request->occasion.what) + " threw: " + error.what());
     } catch (...) {
-      log_error("[collective] what was to be called after a " + std::string(request->occasion.what) + " threw");
+      log_error("[collective] the callback of a " + std::string(request->occasion.what) + " threw");
     }
   }
 }
@@ -243,7 +242,7 @@ Mailbox::Finished Mailbox::progress() {
   }
   fail_what_cannot_be(finished);
   for (const auto& request : finished) request->finished = true;
-  // Other threads of this rank may sleep on what is done now.
+  // Other threads of this rank may wait for requests that are now done.
   if (!finished.empty()) region_->ring_bell(rank_);
   return finished;
 }
@@ -301,7 +300,7 @@ void Mailbox::pull(int peer, Finished& finished) {
   if (ring.read.load(std::memory_order_relaxed) != start) region_->ring_bell(peer);
 }
 
-/// Takes the next header out of the ring, if it is there and somebody waits for this sender.
+/// Takes the next header out of the ring, if there is one and a receive waits for this sender.
 bool Mailbox::begin_message(int peer, Finished& finished) {
   Ring& ring = region_->ring(peer, rank_);
   const std::uint64_t read = ring.read.load(std::memory_order_relaxed);
@@ -309,7 +308,7 @@ bool Mailbox::begin_message(int peer, Finished& finished) {
   const auto from_here = [&](const RequestPointer& request) {
     return request->message.peer == peer || request->message.peer == kAnySource;
   };
-  // What nobody waits for stays in the ring, where it holds its sender back instead of filling our memory.
+  // A message without a receive stays in the ring: it blocks its sender instead of filling our memory.
   if (std::none_of(receives_.begin(), receives_.end(), from_here)) return false;
   Incoming& incoming = incoming_[peer];
   copy_from_ring(&incoming.header, region_->ring_bytes(peer, rank_), region_->shape().ring_bytes, read, sizeof(Header));
@@ -342,7 +341,7 @@ bool Mailbox::is_for(const Kept& kept, const Request& request) {
   return kept.tag == message.tag && (message.peer == kAnySource || message.peer == kept.source);
 }
 
-/// Sets a message aside, unless somebody has come to wait for it since it began to arrive.
+/// Sets a message aside, unless a receive was posted for it while it arrived.
 void Mailbox::keep(Kept kept, Finished& finished) {
   const auto match = std::find_if(receives_.begin(), receives_.end(),
                                   [&](const RequestPointer& request) { return is_for(kept, *request); });
@@ -389,7 +388,7 @@ void Mailbox::fail_what_cannot_be(Finished& finished) {
     if (incoming.request && give_up(incoming.request)) incoming.lost = true;
 }
 
-/// Why a request will never be done; null when it may.
+/// Why a request can never complete; null if it still can.
 std::exception_ptr Mailbox::hopeless(const Request& request, Instant time) {
   std::vector<int> peers;
   const bool anybody = request.message.peer == kAnySource && request.source < 0;
@@ -408,7 +407,7 @@ std::exception_ptr Mailbox::hopeless(const Request& request, Instant time) {
   return nullptr;
 }
 
-/// Nothing of a peer is in its ring; what it had sent when it was seen to have left has been read.
+/// Whether the peer's ring is empty. If the peer was seen to have left before, everything it sent has then been read.
 bool Mailbox::dry(int peer) {
   Ring& ring = region_->ring(peer, rank_);
   return ring.written.load() == ring.read.load(std::memory_order_relaxed);

@@ -15,47 +15,47 @@
 
 namespace lockstep::collective {
 
-/// Receives from whoever sends first.
+/// Receives from any source.
 inline constexpr int kAnySource = -1;
 
-/// One message, to be sent or received. The memory stays the caller's and must live until the message is done.
+/// One message, to be sent or received. The caller owns the memory, which must stay valid until the message is done.
 struct Message {
-  void* data = nullptr;  ///< only read when it is sent
+  void* data = nullptr;  ///< only read if it is sent
   std::size_t bytes = 0;
-  int peer = 0;          ///< to whom; or from whom, also kAnySource
-  std::int64_t tag = 0;  ///< a message is received by the first waiting receive of its source with the same tag
+  int peer = 0;          ///< receiver or sender; a receive may use kAnySource
+  std::int64_t tag = 0;  ///< a message matches the first waiting receive with its source and tag
   std::chrono::milliseconds timeout{};
 };
 
-/// Messages between two ranks. Those of one sender to one receiver with one tag arrive in order; others do not wait for
-/// each other, whatever the order in which both sides ask for them. A send is done when its bytes are on their way (in
-/// the ring between the two), a receive when they are here.
+/// Messages between two ranks. Messages from one sender to one receiver with the same tag arrive in order; others do
+/// not wait for each other, regardless of the order of calls on the two sides. A send is done when its bytes are in the
+/// ring between the two ranks, a receive when they have arrived.
 ///
 /// All functions may be called from any thread, also while a collective runs in another one. In a child of fork() they
 /// throw ConfigError.
 class Mailbox {
  public:
-  /// Called once, from any thread, and not under a lock: with the error, or null and the sender's rank. What it throws
-  /// is logged and goes no further.
+  /// Called once, from any thread, without a lock held: with the error, or with null and the sender's rank. Its
+  /// exceptions are logged and dropped.
   using Done = std::function<void(std::exception_ptr error, int source)>;
 
   Mailbox(std::shared_ptr<Region> region, int rank, bool spin);
-  /// Messages that are under way fail.
+  /// Unfinished messages fail.
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  /// Waits until it is done. Throws ConfigError for a message that cannot be, else as faults.h says.
+  /// Waits until it is done. Throws ConfigError for an invalid message, otherwise as faults.h says.
   void send(const Message& message);
-  /// The same; returns the sender's rank. A message of another size than asked for is lost, and ConfigError.
+  /// The same; returns the sender's rank. A message of another size is lost, and throws ConfigError.
   int receive(const Message& message);
 
-  /// The same without waiting: a thread that the first call starts does it.
+  /// The same without waiting: done by a thread that the first call starts.
   void post_send(const Message& message, Done done);
   void post_receive(const Message& message, Done done);
 
-  /// Waits until all sends that have been asked for are done or have failed, but not longer than `within`. Who does so
-  /// may leave the group then, and what it sent still arrives. Other messages go on meanwhile.
+  /// Waits until all sends so far are done or have failed, but at most `within`. The rank may then leave the group, and
+  /// what it sent still arrives. Other messages continue meanwhile.
   void finish_sends(std::chrono::milliseconds within);
 
  private:
@@ -68,12 +68,13 @@ class Mailbox {
 
   RequestPointer add(const Message& message, bool is_send, Done done);
   void finish(const RequestPointer& request);
-  /// Moves messages until this one is finished or the time has come.
+  /// Moves messages until this one is finished or the timeout is reached.
   void drive(const RequestPointer& request, Instant until);
   void serve();
   void start_thread();
 
-  /// Moves what can be moved, and fails what cannot be any more; `mutex_` is held. Returns what is done now.
+  /// Moves what can be moved, and fails requests that can no longer complete; `mutex_` is held. Returns the finished
+  /// requests.
   Finished progress();
   void push(int peer, Finished& finished);
   void pull(int peer, Finished& finished);
@@ -96,9 +97,9 @@ class Mailbox {
   std::mutex mutex_;  ///< guards the rest
   std::uint64_t number_ = 0;
   std::vector<std::deque<RequestPointer>> sends_;  ///< by receiver
-  std::list<RequestPointer> receives_;             ///< not yet matched, in the order in which they were asked for
-  std::vector<Incoming> incoming_;                 ///< by sender: the message that is half here
-  std::list<Kept> kept_;                           ///< arrived before anybody asked, in order
+  std::list<RequestPointer> receives_;             ///< not yet matched, in the order of the calls
+  std::vector<Incoming> incoming_;                 ///< by sender: the message that is arriving
+  std::list<Kept> kept_;                           ///< arrived before a receive was posted, in order
   std::unique_ptr<std::thread> thread_;
   bool stopping_ = false;
 };

@@ -56,7 +56,7 @@ bool has_avx2() {
 void run(ReduceKernel kernel, void* out, std::span<const void* const> in, std::size_t count, DType dtype, ReduceOp op) {
   if (kernel == nullptr)
     throw ConfigError("[collective] " + std::string(to_string(op)) + " of " + std::string(to_string(dtype)) +
-                      " elements means nothing; use another operation or dtype");
+                      " elements is not defined; use another operation or dtype");
   if (count == 0 || in.empty()) return;
   if (in.size() > 1) return kernel(out, in.data(), in.size(), count);
   if (out != in[0]) std::memcpy(out, in[0], count * size_of(dtype));

@@ -7,14 +7,14 @@
 
 namespace lockstep::collective {
 
-/// out[i] = in[0][i] op in[1][i] op ..., strictly from left to right, so that the result depends on nothing but the
-/// elements and their order: not on `count`, on alignment or on the machine's vector width.
+/// out[i] = in[0][i] op in[1][i] op ..., strictly from left to right. The result depends only on the elements and their
+/// order, not on `count`, alignment or the machine's vector width.
 ///
-/// `out` may be one of the inputs, and may not overlap one otherwise. Buffers are aligned to the element. The pair of
-/// dtype and op must be `supported`. Safe to call from any thread.
+/// `out` may be one of the inputs, but must not otherwise overlap one. Buffers are aligned to the element. The
+/// combination of dtype and op must be `supported`. Any thread may call it.
 void reduce(void* out, std::span<const void* const> in, std::size_t count, DType dtype, ReduceOp op);
 
-/// The same with instructions that every machine of this architecture has: what `reduce` is compared with.
+/// The same with instructions that every machine of this architecture has; the reference for tests of `reduce`.
 void reduce_portable(void* out, std::span<const void* const> in, std::size_t count, DType dtype, ReduceOp op);
 
 }  // namespace lockstep::collective

@@ -1,8 +1,8 @@
 #pragma once
 
 // The kernels of reduce(), compiled once for every instruction set: reduce_portable.cpp and reduce_avx2.cpp include
-// this file with different compiler flags. All of it has internal linkage, and nothing inline of the standard library
-// is called: a copy made for one instruction set must never serve the other.
+// this file with different compiler flags. Everything has internal linkage, and no inline function of the standard
+// library is called: the linker must never use code compiled for one instruction set in the other.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace lockstep::collective {
 namespace {
 
 // NOLINTNEXTLINE(misc-definitions-in-headers): one for each instruction set is the point
-constexpr std::size_t kBlock = 512;  ///< elements whose accumulators stay in the first-level cache
+constexpr std::size_t kBlock = 512;  ///< elements per block, so that their accumulators stay in the first-level cache
 
 struct BFloat16 {
   std::uint16_t bits;

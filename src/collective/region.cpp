@@ -21,7 +21,7 @@
 namespace lockstep::collective {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x324c4c4f434b434cULL;  // changes with the layout
+constexpr std::uint64_t kMagic = 0x324c4c4f434b434cULL;  // change it with the layout
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
@@ -59,7 +59,7 @@ void check(const RegionShape& shape) {
                           "; free memory or raise the process's limits, or use Gloo");
 }
 
-/// Beyond the limit of file sizes the kernel would not only refuse but also send SIGXFSZ.
+/// Beyond the file size limit the kernel would not only refuse, but also send SIGXFSZ.
 bool set_size(int fd, std::size_t size) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size) {
@@ -69,14 +69,15 @@ bool set_size(int fd, std::size_t size) {
   return ::ftruncate(fd, static_cast<off_t>(size)) == 0;
 }
 
-/// Equal for processes that see each other's /proc: boot of the machine and PID namespace.
+/// Identifies the boot and the PID namespace; equal for processes that see each other's /proc.
 std::string machine() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat space {};
   if (boot.empty() || ::stat("/proc/self/ns/pid", &space) != 0)
     throw CannotShareMemory(
-        "[collective] /proc tells neither boot nor PID namespace, so that ranks cannot find each other; use Gloo");
+        "[collective] /proc shows neither the boot id nor the PID namespace, so ranks cannot find each other; use "
+        "Gloo");
   return boot + "/" + std::to_string(space.st_ino);
 }
 
@@ -137,7 +138,7 @@ std::shared_ptr<Region> Region::open(const std::string& address, int world) {
   RegionShape shape;
   if (!(text >> where >> pid >> fd >> token >> shape.world >> shape.slot_bytes >> shape.ring_bytes))
     throw ConfigError("[collective] '" + address +
-                      "' is no address of shared memory; do all ranks run the same Lockstep?");
+                      "' is not an address of shared memory; do all ranks run the same Lockstep?");
   if (shape.world != world)
     throw ConfigError("[collective] this rank expects " + std::to_string(world) + " ranks and rank 0 " +
                       std::to_string(shape.world) + "; give all the same world size");
@@ -163,7 +164,7 @@ std::shared_ptr<Region> Region::open(const std::string& address, int world) {
 }
 
 Region::~Region() {
-  // A child of fork() never had the mapping; something else may lie there now.
+  // A child of fork() never had the mapping; something else may be mapped there now.
   if (is_here()) ::munmap(base_, size_);
 }
 

@@ -12,18 +12,22 @@
 #include <string>
 #include <vector>
 
-#include "collective/futex.h"
 #include "sys/descriptor.h"
+#include "sys/futex.h"
 
 namespace lockstep::collective {
 
+using sys::futex_wait;
+using sys::futex_wake;
+using sys::Word;
+
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr int kMaxRanks = 1024;
-/// Staging slots of a rank; rounds.h says why three.
+/// Staging slots per rank; rounds.h explains why three.
 inline constexpr std::uint32_t kSlots = 3;
 
 /// These processes cannot share memory: they are on different machines, in different containers or of different users,
-/// or there is no memory to be had. Nothing is wrong with the call; another way to exchange data may do.
+/// or there is not enough memory. The call itself is right; another backend may work.
 class CannotShareMemory : public ConfigError {
   using ConfigError::ConfigError;
 };
@@ -31,9 +35,9 @@ class CannotShareMemory : public ConfigError {
 /// Cores, one bit each.
 using CoreSet = std::array<std::uint64_t, 16>;
 
-/// What a rank does next: ranks compare theirs before any data is used.
+/// What a rank does next. Ranks compare their intents before any data is used.
 struct Intent {
-  std::uint64_t count = 0;  ///< elements or bytes; what `kind` counts
+  std::uint64_t count = 0;  ///< elements or bytes, depending on `kind`
   std::int32_t root = -1;
   std::uint8_t kind = 0;
   std::uint8_t dtype = 0;
@@ -44,33 +48,34 @@ struct Intent {
 
 enum class Presence : std::uint32_t { absent, joined, left };
 
-/// One rank's words in shared memory. Only the rank itself writes them, but for `bell` and the bits that the kernel and
-/// the watching neighbour add to `life`.
+/// One rank's words in shared memory. Only the rank itself writes them, except `bell`, and the bits of `life` that the
+/// kernel and the watching neighbour set.
 struct RankWords {
-  /// The thread that lives as long as the rank's membership: a robust futex, in which the kernel sets
-  /// FUTEX_OWNER_DIED when that thread is gone, however it went.
+  /// A robust futex owned by the thread that lives as long as the rank's membership. The kernel sets FUTEX_OWNER_DIED
+  /// in it when that thread ends in any way.
   alignas(kCacheLine) Word life{0};
   std::atomic<Presence> presence{Presence::absent};
   std::atomic<std::int32_t> pid{0};
-  std::uint32_t cores_by_quota = 0;  ///< 0: no quota below the affinity
+  std::uint32_t cores_by_quota = 0;  ///< 0: the quota is not below the affinity
   CoreSet cores{};
-  /// The kernel's list of what that thread owns, with `life` as its one entry. It lies here and not in the thread's own
-  /// memory, which may be gone before the kernel reads the list (when the process is killed for want of memory).
+  /// The kernel's list of the futexes that the thread owns; `life` is its only entry. It is here and not in the
+  /// thread's own memory, which may be gone before the kernel reads the list (if the process is killed for lack of
+  /// memory).
   robust_list_head owned{};
   robust_list owned_entry{};
   alignas(kCacheLine) Word round{0};     ///< the last round that the rank has arrived at
-  std::atomic<std::int32_t> core{-1};    ///< where it ran then
+  std::atomic<std::int32_t> core{-1};    ///< the core it ran on then
   std::array<Intent, kSlots> intents{};  ///< by the slot of the round
-  alignas(kCacheLine) Word bell{0};      ///< rung by peers: there is mail, or room for it
+  alignas(kCacheLine) Word bell{0};      ///< changed by peers: a message or room for one has arrived
   Word bell_sleepers{0};
 };
 
-/// What made the group unusable. One word, so that the first writer wins.
+/// What made the group unusable. One word, so that only the first writer sets it.
 enum class FaultKind : std::uint32_t { none, died, timed_out, aborted };
 struct Fault {
   FaultKind kind = FaultKind::none;
-  int culprit = 0;   ///< who died, was waited for, or aborted
-  int reporter = 0;  ///< who noticed
+  int culprit = 0;   ///< the rank that died, was waited for, or aborted
+  int reporter = 0;  ///< the rank that noticed
 };
 
 struct GroupWords {
@@ -80,12 +85,12 @@ struct GroupWords {
   std::uint64_t ring_bytes = 0;
   std::array<char, 33> token{};
   alignas(kCacheLine) Word arrivals{0};  ///< of all ranks at all rounds
-  alignas(kCacheLine) Word gong{0};      ///< changes when a round is complete, a rank leaves or there is a fault
+  alignas(kCacheLine) Word gong{0};      ///< changes when a round is complete, a rank leaves or a fault is set
   Word gong_sleepers{0};
   alignas(kCacheLine) std::atomic<std::uint64_t> fault{0};
 };
 
-/// One direction of mail between two ranks: a ring of bytes.
+/// One direction of messages between two ranks: a ring of bytes.
 struct Ring {
   alignas(kCacheLine) std::atomic<std::uint64_t> written{0};
   alignas(kCacheLine) std::atomic<std::uint64_t> read{0};
@@ -96,30 +101,30 @@ struct RegionShape {
   int world = 1;
   std::size_t slot_bytes =
       0;  ///< staging of a rank in one round: a multiple of 64, at least 4096 and 64 for every rank and one more
-  std::size_t ring_bytes = 0;  ///< mail on its way from one rank to another; a power of two
+  std::size_t ring_bytes = 0;  ///< ring for messages from one rank to another; a power of two
 };
 
-/// The memory that the ranks of a group share: a memfd whose size is sealed, without a name in any file system; it is
-/// gone with the last process that maps it. Pages are taken when they are first used. Children of fork() do not see
-/// it. Threads of one process that are ranks of one group share one Region.
+/// The memory that the ranks of a group share: a memfd whose size is sealed. It has no name in any file system, and is
+/// freed with the last process that maps it. Pages are allocated when first used. Children of fork() do not see it. If
+/// threads of one process are ranks of a group, they share one Region.
 class Region {
  public:
-  /// Throws ConfigError for a shape that cannot be, CannotShareMemory when there is no memory.
+  /// Throws ConfigError for an invalid shape, CannotShareMemory if there is not enough memory.
   static std::shared_ptr<Region> create(const RegionShape& shape);
-  /// The region that `address()` of a process of the same user on this machine gave. Throws CannotShareMemory that says
-  /// why not: another machine, another PID namespace, /proc closed to us, no memory. ConfigError for another world
-  /// size.
+  /// Opens the region that `address()` of a process of the same user on this machine names. Throws CannotShareMemory
+  /// with the reason: another machine, another PID namespace, no access to /proc, not enough memory. Throws ConfigError
+  /// for another world size.
   static std::shared_ptr<Region> open(const std::string& address, int world);
   ~Region();
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  /// How other processes find it, while `close_address` has not been called here: one line of text.
+  /// How other processes find it, as one line of text; valid until `close_address` is called here.
   std::string address() const;
   /// Closes the descriptor that address() names; the memory stays.
   void close_address() { memory_.reset(); }
 
-  /// The process that has the memory.
+  /// The process that mapped the memory.
   int owner_pid() const { return owner_pid_; }
   /// False in a child of fork(), which must not touch the memory.
   bool is_here() const;
@@ -127,17 +132,17 @@ class Region {
   const RegionShape& shape() const { return shape_; }
   GroupWords& group() { return *group_; }
   RankWords& rank(int rank) { return ranks_[rank]; }
-  /// Where `rank` puts data in this round; slot_bytes long, aligned to a page.
+  /// Where `rank` puts its data in this round; slot_bytes long, page-aligned.
   std::byte* slot(int rank, std::uint32_t round);
   Ring& ring(int from, int to);
   std::byte* ring_bytes(int from, int to);
 
-  /// Makes the group unusable, unless it is already, and wakes all that wait for anything.
+  /// Makes the group unusable, unless it already is, and wakes all waiting threads.
   void set_fault(const Fault& fault);
   std::optional<Fault> fault();
-  /// Wakes all that wait for a round; the reason must be visible already.
+  /// Wakes all threads that wait for a round; the reason must already be visible.
   void strike_gong();
-  /// Wakes those of `rank` that wait for mail or for room.
+  /// Wakes threads of `rank` that wait for a message or for room.
   void ring_bell(int rank);
 
  private:
@@ -155,7 +160,7 @@ class Region {
   std::byte* ring_data_ = nullptr;
 };
 
-/// Whether ranks with these cores can all run at once, each on a core of its own.
+/// Whether ranks with these cores can all run at once, each on its own core.
 bool cores_suffice(const std::vector<CoreSet>& cores);
 
 }  // namespace lockstep::collective

@@ -9,11 +9,11 @@
 namespace lockstep::collective {
 namespace {
 
-/// Longer than a peer needs for its part of one round, short against a step of training.
+/// Spin at most this long: longer than a peer needs for its part of one round, but short compared with a training step.
 constexpr auto kRoundSpin = std::chrono::microseconds(100);
 constexpr int kPausesPerLook = 64;
 
-/// Whether a counter that wraps has come to `target`.
+/// Whether a wrapping counter has reached `target`.
 bool reached(std::uint32_t counter, std::uint32_t target) { return static_cast<std::int32_t>(counter - target) >= 0; }
 
 }  // namespace
@@ -40,15 +40,15 @@ bool Rounds::spin_until_complete() const {
   do {
     for (int i = 0; i < kPausesPerLook; ++i) {
       if (complete()) return true;
-      relax();
+      sys::relax();
     }
     if (end == Instant{}) end = now() + kRoundSpin;
   } while (!in_the_way() && !region_.fault() && now() < end);
   return complete();
 }
 
-/// Whether a rank that is waited for was last seen on this core: the system has put two ranks on one, and the other one
-/// cannot come while this one spins.
+/// Whether a rank that is waited for was last seen on this core. Then two ranks share a core, and the other one cannot
+/// run while this one spins.
 bool Rounds::in_the_way() const {
   const int core = ::sched_getcpu();
   for (int rank = 0; rank < region_.world(); ++rank) {
@@ -70,7 +70,7 @@ void Rounds::sleep_until_complete(const Occasion& occasion) {
   for (bool woken = true;;) {
     const std::uint32_t gong = group.gong.load();
     if (!woken) report_deaths(region_, rank_);
-    // A fault or a departure may be the reason for what is missing, so it is read first and told last.
+    // A fault or departure may explain what is missing, so it is read first and reported last.
     const auto fault = region_.fault();
     const auto left = missing(true);
     if (complete()) return;

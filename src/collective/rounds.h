@@ -7,22 +7,22 @@
 
 namespace lockstep::collective {
 
-/// How ranks take turns with the staging slots. In every round each rank fills its slot of the round, arrives, waits
-/// for the others, and then reads theirs. Who has arrived at the next round has done reading. There are three slots a
-/// rank, so the one of the next round may be filled between arriving and waiting.
+/// How ranks synchronise their use of the staging slots. In every round each rank fills its slot of the round, arrives,
+/// waits for the others, and then reads their slots. A rank that has arrived at the next round has finished reading.
+/// Each rank has three slots, so the slot of the next round may be filled between arriving and waiting.
 ///
 /// One thread at a time.
 class Rounds {
  public:
-  /// `spin`: wait actively for a while before sleeping; only when every rank has a core of its own.
+  /// `spin`: spin for a while before sleeping; use it only if every rank has its own core.
   Rounds(Region& region, int rank, bool spin) : region_(region), rank_(rank), spin_(spin) {}
 
   /// The round that this rank arrives at next: its slot may be filled now.
   std::uint32_t next() const { return round_ + 1; }
-  /// What was put into the slot of next() is for the others to read.
+  /// Arrives: the others may now read the slot of next().
   void arrive();
-  /// Waits until all ranks have arrived where this one has; returns the round, whose slots may be read now. Completes
-  /// though ranks have died or left, if they had arrived. Throws as faults.h says.
+  /// Waits until all ranks have arrived at this rank's round; returns the round, whose slots may now be read. Succeeds
+  /// even if ranks have died or left, as long as they had arrived. Throws as faults.h says.
   std::uint32_t wait(const Occasion& occasion);
 
  private:
@@ -36,7 +36,7 @@ class Rounds {
   int rank_;
   bool spin_;
   std::uint32_t round_ = 0;
-  std::uint32_t target_ = 0;  ///< arrivals of all ranks that make round_ complete
+  std::uint32_t target_ = 0;  ///< total arrivals at which round_ is complete
 };
 
 }  // namespace lockstep::collective

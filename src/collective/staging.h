@@ -8,10 +8,10 @@
 
 namespace lockstep::collective {
 
-/// Whether a store to a line that another core has read had better go past the caches. A normal one first fetches the
-/// line from there, which takes longer than all the rest (on an AMD EPYC 4 to 6 GB/s against 22); Intel's processors,
-/// whose memcpy moves strings, do not (a Xeon combined 1 MB in 115 us with normal stores and in 175 us with the
-/// others).
+/// Whether stores to cache lines that another core has read should bypass the caches. A normal store first fetches the
+/// line from the other core, which dominates the time (on an AMD EPYC 4 to 6 GB/s against 22). Intel's processors,
+/// whose memcpy uses string moves, do not (a Xeon combined 1 MB in 115 us with normal stores and in 175 us with
+/// non-temporal ones).
 inline bool stores_go_past_caches() {
 // Sanitizers do not see such stores.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
@@ -22,8 +22,8 @@ inline bool stores_go_past_caches() {
 #endif
 }
 
-/// Copies into memory that another core has read and will read again; `to` is aligned to 64 bytes. Other threads see
-/// the bytes after a release, as with memcpy.
+/// Copies to memory that another core has read and will read again; `to` is aligned to 64 bytes. Other threads see the
+/// bytes after a release, as with memcpy.
 inline void copy_to_staging(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
   if (!stores_go_past_caches()) {
@@ -43,7 +43,7 @@ inline void copy_to_staging(void* to, const void* from, std::size_t bytes) {
     _mm_stream_si128(target + 3, d);
   }
   std::memcpy(target, source, bytes % 64);
-  // Stores of this kind are not ordered by a release.
+  // A release does not order non-temporal stores, so a fence is needed.
   _mm_sfence();
 #endif
 }

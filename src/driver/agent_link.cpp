@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace lockstep::driver {
 namespace {
@@ -26,11 +27,11 @@ void AgentLink::send_bytes(const Bytes& message) {
 }
 
 void AgentLink::send_all(std::span<const std::uint8_t> bytes, int flags) {
-  while (!bytes.empty()) {
+  while (!bytes.empty() && !broken_) {
     const ssize_t count = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | flags);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) lost(strerror(errno));
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    broken_ = count <= 0;
+    if (!broken_) bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
 }
 
@@ -46,11 +47,13 @@ bool AgentLink::read_some() {
   }
 }
 
-std::optional<wire::AgentToDriver> AgentLink::receive() {
+std::optional<AgentLink::Received> AgentLink::receive() {
+  if (given_up_) return std::nullopt;
   std::optional<Bytes> frame = reader_.next();
   if (!frame && read_some()) frame = reader_.next();
   if (!frame) return std::nullopt;
-  return wire::decode<wire::AgentToDriver>(*frame);
+  auto addressed = wire::decode_addressed<wire::AgentToDriver>(*frame);
+  return Received{addressed.envelope.node, std::move(addressed.message)};
 }
 
 }  // namespace lockstep::driver

@@ -8,21 +8,30 @@
 
 namespace lockstep::driver {
 
-/// The driver's end of the connection to its agent. The socket is borrowed: it outlives the run.
-/// Sending waits; the agent always reads, whatever it has to send itself. Throws EngineError when the agent is gone.
+/// The driver's end of a run's connection to the head agent, which relays to the agents of other nodes. The socket is
+/// borrowed and outlives the run. Sending blocks, but not for long: the agent always reads. Messages to an agent that
+/// is gone are dropped; receive() then throws.
 class AgentLink {
  public:
-  explicit AgentLink(int socket) : socket_(socket) {}
-  int fd() const { return socket_; }
+  struct Received {
+    int node;
+    wire::AgentToDriver message;
+  };
+
+  AgentLink(int socket, int run) : socket_(socket), run_(run) {}
+  /// To wait for messages; -1 after give_up(), because a dead socket is always readable.
+  int fd() const { return given_up_ ? -1 : socket_; }
+  /// The agent counts as lost: from now on nothing is sent to it or received from it.
+  void give_up() { given_up_ = broken_ = true; }
 
   template <class M>
-  void send(const M& message) {
-    send_bytes(wire::encode(message));
+  void send(int node, const M& message) {
+    send_bytes(wire::encode({run_, node}, message));
   }
 
-  /// The next message: of what was read before, else of one read that does not wait. Nothing when that holds no whole
-  /// message.
-  std::optional<wire::AgentToDriver> receive();
+  /// The next message, from the buffer or from one non-blocking read. Nothing if there is no complete message. Throws
+  /// EngineError if the agent is gone.
+  std::optional<Received> receive();
 
  private:
   void send_bytes(const Bytes& message);
@@ -30,6 +39,9 @@ class AgentLink {
   bool read_some();
 
   int socket_;
+  int run_;              ///< for the envelopes
+  bool broken_ = false;  ///< nothing can be sent any more
+  bool given_up_ = false;
   wire::FrameReader reader_;
 };
 

@@ -10,7 +10,7 @@
 namespace lockstep::driver {
 namespace {
 
-/// A checkpoint in memory, its manifest too.
+/// The files of a checkpoint in memory, including its manifest.
 std::vector<std::pair<std::string, Bytes>> files_of(const Checkpoint& checkpoint) {
   std::vector<std::pair<std::string, Bytes>> files;
   for (const auto& name : checkpoint.files()) files.emplace_back(name, checkpoint.read(name));
@@ -23,29 +23,39 @@ std::vector<std::pair<std::string, Bytes>> files_of(const Checkpoint& checkpoint
 
 }  // namespace
 
-wire::Begin begin_of_all(const RunPlan& plan, const RunRecord& record, int attempt) {
+wire::Begin begin_of_all(const RunPlan& plan, const store::RunRecord& record, int attempt) {
   const auto& checkpoint = plan.options.run.checkpoint;
   wire::Begin begin;
   begin.attempt = attempt;
-  begin.world_size = begin.local_world_size = plan.options.scaling.num_workers;
   begin.experiment_name = record.name;
   begin.trial_name = record.trainer + "_" + record.trial_id;
   begin.trial_id = record.trial_id;
   begin.run_dir = plan.directory();
-  begin.function = plan.function;
+  begin.function = plan.function.name;
   begin.config = plan.options.config;
-  begin.python_path = plan.python_path;
-  begin.argv = plan.argv;
-  begin.cwd = plan.program.cwd;
-  begin.env = plan.program.env;
-  begin.extra = plan.extra;
+  begin.python_path = plan.program.python_path;
+  begin.argv = plan.program.argv;
+  begin.cwd = plan.program.fork_server.cwd;
+  begin.env = plan.program.fork_server.env;
   begin.keep_all_ranks = checkpoint.keep_all_ranks;
   begin.score_attribute = checkpoint.score_attribute;
-  begin.keep = plan.keep_workers;
+  begin.keep = plan.group.keep_workers;
+  begin.calls = plan.wiring.hooks != nullptr;
   begin.heartbeat_interval = std::min(1.0, plan.options.run.heartbeat_timeout.count() / 4);
   begin.max_report_size = plan.options.run.max_report_size;
   if (checkpoint.num_to_keep != 0) begin.storage = plan.directory();
   return begin;
+}
+
+std::vector<wire::PeerNode> peers_of(const Placement& placement) {
+  std::vector<wire::PeerNode> peers;
+  int node = -1;
+  for (const RankPlace& place : placement.ranks) {
+    if (peers.empty() || place.node != node) peers.push_back({place.address, 0});
+    node = place.node;
+    ++peers.back().ranks;
+  }
+  return peers;
 }
 
 wire::CheckpointGiven given_of(const std::optional<Checkpoint>& checkpoint) {

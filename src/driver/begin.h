@@ -3,17 +3,23 @@
 #include <lockstep/checkpoint.h>
 
 #include <optional>
+#include <vector>
 
+#include "driver/placement.h"
 #include "driver/run_plan.h"
-#include "driver/run_record.h"
+#include "store/run_record.h"
 #include "wire/messages.h"
 
 namespace lockstep::driver {
 
-/// What all workers of an attempt are told when they begin, but for where they resume and what is a rank's own.
-wire::Begin begin_of_all(const RunPlan& plan, const RunRecord& record, int attempt);
+/// The part of Begin that is the same for all workers of an attempt, without its nodes and the checkpoint to resume
+/// from.
+wire::Begin begin_of_all(const RunPlan& plan, const store::RunRecord& record, int attempt);
 
-/// Where a worker finds `checkpoint`: its directory, or its files when it is in memory. Empty for none.
+/// The nodes of the attempt, as Begin tells each worker.
+std::vector<wire::PeerNode> peers_of(const Placement& placement);
+
+/// How a worker gets `checkpoint`: its directory, or its files if it is in memory. Empty if there is none.
 wire::CheckpointGiven given_of(const std::optional<Checkpoint>& checkpoint);
 
 }  // namespace lockstep::driver

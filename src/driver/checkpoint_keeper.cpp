@@ -9,13 +9,11 @@
 #include "metrics/autofill.h"
 #include "metrics/flatten.h"
 #include "store/hash.h"
-#include "store/retention.h"
-#include "store/score.h"
 
 namespace lockstep::driver {
 namespace {
 
-/// The numbers that a checkpoint could be chosen by, as checkpoint_score_attribute would name them.
+/// The names of numbers that checkpoint_score_attribute could use.
 std::vector<std::string> score_names(const Value& metrics, const Checkpoint& checkpoint) {
   std::vector<std::string> names;
   const auto add = [&](std::string_view name, const Value& value) {
@@ -30,14 +28,10 @@ std::vector<std::string> score_names(const Value& metrics, const Checkpoint& che
   return names;
 }
 
-std::vector<store::Part> to_store(const std::vector<Part>& parts) {
-  std::vector<store::Part> out;
-  for (const Part& part : parts) {
-    store::Part each{part.rank, {}};
-    for (const auto& file : part.written.files) each.files.push_back({file.name, file.size, file.xxh3_128});
-    out.push_back(std::move(each));
-  }
-  return out;
+std::vector<store::RankFiles> files_by_rank(const std::vector<CheckpointPart>& parts) {
+  std::vector<store::RankFiles> files;
+  for (const CheckpointPart& part : parts) files.push_back({part.rank, part.written.files});
+  return files;
 }
 
 }  // namespace
@@ -47,29 +41,12 @@ CheckpointKeeper::CheckpointKeeper(store::RunDirectory& directory, CheckpointCon
     : directory_(directory), config_(std::move(config)), warn_(std::move(warn)) {}
 
 void CheckpointKeeper::load() {
-  kept_.clear();
-  std::optional<sys::FileError> unreadable;
-  for (const int seq : directory_.checkpoints()) {
-    set_next_seq(seq + 1);
-    try {
-      const auto committed = directory_.checkpoint(seq);
-      Checkpoint checkpoint = Checkpoint::from_directory(committed.path);
-      std::optional<double> score;
-      if (!config_.score_attribute.empty()) {
-        score = store::score_of(checkpoint, config_.score_attribute);
-        if (!score) score = number_at(committed.manifest.metrics, config_.score_attribute);
-      }
-      kept_.push_back({seq, score, committed.manifest.metrics, std::move(checkpoint)});
-    } catch (const sys::FileError& error) {
-      if (!error.is_missing())
-        unreadable = error;
-      else
-        warn_(error.what());
-    } catch (const StorageError& error) {
-      warn_(error.what());
-    }
-  }
-  if (unreadable) throw sys::FileError(*unreadable);
+  const auto listed = store::list_checkpoints(directory_, config_.score_attribute);
+  if (!listed.empty()) set_next_seq(listed.back().seq + 1);
+  for (const auto& each : listed)
+    if (!each.checkpoint && !each.unreadable) warn_(each.problem);
+  kept_ = store::usable(listed);
+  store::check_readable(listed);
   loaded_ = true;
 }
 
@@ -88,8 +65,8 @@ void CheckpointKeeper::begin_attempt(int world_size, bool may_begin_anew) {
   if (!loaded_) load();
   if (in_memory()) return;
   const auto good = latest_good(may_begin_anew);
-  // What is newer and broken is no checkpoint any more; its files stay for whoever wants to look.
-  std::erase_if(kept_, [&](const Kept& kept) { return !good || kept.seq > good->seq; });
+  // Newer checkpoints are damaged and no longer count. Their files stay, for inspection.
+  std::erase_if(kept_, [&](const store::KeptCheckpoint& kept) { return !good || kept.seq > good->seq; });
   for (int rank = 0; good && rank < world_size; ++rank) handed_out_[rank] = good->seq;
 }
 
@@ -104,74 +81,82 @@ std::optional<Checkpoint> CheckpointKeeper::hand_out(int rank) {
   return kept_.back().checkpoint;
 }
 
-std::optional<double> CheckpointKeeper::score_of(const Value& metrics, const std::vector<Part>& parts) const {
+std::optional<double> CheckpointKeeper::score_of(const Value& metrics, const std::vector<CheckpointPart>& parts) const {
   if (config_.score_attribute.empty()) return std::nullopt;
-  for (const Part& part : parts)
+  for (const CheckpointPart& part : parts)
     if (part.written.score) return part.written.score;
   return number_at(metrics, config_.score_attribute);
 }
 
-Checkpoint CheckpointKeeper::commit(const Commit& commit, int attempt, int world_size, Value metrics) {
+int CheckpointKeeper::commit(Commit commit, int attempt, int world_size) {
   const int seq = next_seq_;
+  Value metrics = std::move(commit.metrics);
   const auto score = score_of(metrics, commit.parts);
   metrics.erase("config");
   store::Manifest manifest;
   manifest.seq = seq;
   manifest.attempt = attempt;
   manifest.world_size = world_size;
-  for (const Part& part : commit.parts) manifest.ranks.push_back(part.rank);
+  for (const CheckpointPart& part : commit.parts) manifest.ranks.push_back(part.rank);
   manifest.created = unix_seconds(wall_now());
   manifest.metrics = metrics;
   Checkpoint checkpoint =
       in_memory() ? memory_checkpoint(commit, std::move(manifest)) : disk_checkpoint(commit, std::move(manifest));
   next_seq_ = seq + 1;
   if (in_memory()) kept_.clear();
-  // One checkpoint's arrays are at hand, for the callbacks; those of all would fill the memory.
+  // Only the newest checkpoint keeps its arrays, for callbacks; those of all would fill the memory.
   if (!kept_.empty()) kept_.back().metrics = with_summaries(std::move(kept_.back().metrics));
-  kept_.push_back({seq, score, std::move(metrics), checkpoint});
+  kept_.push_back({seq, score, std::move(metrics), std::move(checkpoint)});
   miss_score(kept_.back());
-  return checkpoint;
+  return seq;
 }
 
-void CheckpointKeeper::miss_score(const Kept& kept) {
+std::pair<Checkpoint, Value> CheckpointKeeper::at(int seq) const {
+  const auto found = std::ranges::find(kept_, seq, &store::KeptCheckpoint::seq);
+  if (found == kept_.end()) throw InternalError("[driver] checkpoint " + std::to_string(seq) + " is not kept");
+  return {found->checkpoint, found->metrics};
+}
+
+void CheckpointKeeper::miss_score(const store::KeptCheckpoint& kept) {
   if (config_.score_attribute.empty() || in_memory() || warned_of_score_) return;
-  if (std::ranges::any_of(kept_, [](const Kept& each) { return each.score.has_value(); })) return;
+  if (std::ranges::any_of(kept_, [](const store::KeptCheckpoint& each) { return each.score.has_value(); })) return;
   warned_of_score_ = true;
   const auto names = closest_first(score_names(kept.metrics, kept.checkpoint), config_.score_attribute);
-  warn_("checkpoint_score_attribute is " + in_quotes(config_.score_attribute) + ", and " +
+  warn_("checkpoint_score_attribute is " + in_quotes(config_.score_attribute) + ", but " +
         store::RunDirectory::checkpoint_name(kept.seq) +
-        " has no number of that name, neither in its dict nor in its metrics; until one has, the latest counts as the "
+        " has no number of that name in its dict or its metrics; until one has, the latest counts as the "
         "best. There are: " +
         (names.empty() ? "none" : joined(names, ", ")));
 }
 
 Checkpoint CheckpointKeeper::memory_checkpoint(const Commit& commit, store::Manifest manifest) const {
   std::vector<std::pair<std::string, Bytes>> files;
-  for (const Part& part : commit.parts)
+  std::vector<store::RankFiles> parts;
+  for (const CheckpointPart& part : commit.parts) {
     files.insert(files.end(), part.written.contents.begin(), part.written.contents.end());
-  for (const auto& [name, bytes] : files)
-    manifest.files.push_back(
-        {name, static_cast<std::int64_t>(bytes.size()), store::hash_of(std::as_bytes(std::span(bytes)))});
+    store::RankFiles& entries = parts.emplace_back(store::RankFiles{part.rank, {}});
+    for (const auto& [name, bytes] : part.written.contents)
+      entries.files.push_back(
+          {name, static_cast<std::int64_t>(bytes.size()), store::hash_of(std::as_bytes(std::span(bytes)))});
+  }
+  manifest.files = store::merge_parts(parts);
   const std::string text = store::to_text(manifest);
   files.emplace_back("manifest.json", Bytes(text.begin(), text.end()));
   return Checkpoint::from_files(std::move(files));
 }
 
 Checkpoint CheckpointKeeper::disk_checkpoint(const Commit& commit, store::Manifest manifest) const {
-  manifest.files = store::merge_parts(to_store(commit.parts));
+  manifest.files = store::merge_parts(files_by_rank(commit.parts));
   return Checkpoint::from_directory(directory_.commit(commit.parts.front().written.partial, manifest));
 }
 
 void CheckpointKeeper::retain() {
   if (in_memory() || !loaded_) return;
-  std::vector<store::ScoredCheckpoint> scored;
-  for (const Kept& kept : kept_) scored.push_back({kept.seq, kept.score});
   std::set<int> protect;
   for (const auto& [rank, seq] : handed_out_) protect.insert(seq);
-  const auto order = config_.score_order == "min" ? store::ScoreOrder::min : store::ScoreOrder::max;
-  for (const int seq : store::decide_retention(std::move(scored), config_.num_to_keep, order, protect).remove) {
+  for (const int seq : store::decide_retention(kept_, config_, protect).remove) {
     directory_.remove_checkpoint(seq);
-    std::erase_if(kept_, [&](const Kept& kept) { return kept.seq == seq; });
+    std::erase_if(kept_, [&](const store::KeptCheckpoint& kept) { return kept.seq == seq; });
   }
 }
 
@@ -183,16 +168,7 @@ std::optional<Checkpoint> CheckpointKeeper::latest() const {
 Value CheckpointKeeper::latest_metrics() const { return kept_.empty() ? Value::object() : kept_.back().metrics; }
 
 std::vector<std::pair<Checkpoint, Value>> CheckpointKeeper::best() const {
-  std::vector<std::pair<Checkpoint, Value>> best;
-  if (in_memory()) return best;
-  std::vector<store::ScoredCheckpoint> scored;
-  for (const Kept& kept : kept_) scored.push_back({kept.seq, kept.score});
-  const auto order = config_.score_order == "min" ? store::ScoreOrder::min : store::ScoreOrder::max;
-  for (const int seq : store::decide_retention(std::move(scored), config_.num_to_keep, order).best) {
-    const auto found = std::ranges::find(kept_, seq, &Kept::seq);
-    best.emplace_back(found->checkpoint, with_summaries(found->metrics));
-  }
-  return best;
+  return store::best_checkpoints(kept_, config_);
 }
 
 }  // namespace lockstep::driver

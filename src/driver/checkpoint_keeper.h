@@ -11,40 +11,41 @@
 #include <utility>
 #include <vector>
 
-#include "driver/state.h"
+#include "driver/actions.h"
+#include "store/checkpoint_list.h"
 #include "store/run_directory.h"
 
 namespace lockstep::driver {
 
-/// The run's checkpoints: commits what workers wrote, deletes what need not be kept, knows where to resume.
-/// The driver's thread alone uses it.
+/// The run's checkpoints: commits what workers wrote, deletes those that are not kept, and knows from which to resume.
+/// Used by the driver's thread only.
 class CheckpointKeeper {
  public:
-  /// `warn` hears of checkpoints that are broken, and once of a score that they lack.
+  /// `warn` is called for damaged checkpoints, and once if they have no score.
   CheckpointKeeper(store::RunDirectory& directory, CheckpointConfig config,
                    std::function<void(const std::string&)> warn);
 
-  /// Takes over what an earlier driver of this run committed. Throws StorageError when one cannot be read, after it has
-  /// taken the others.
+  /// Loads the checkpoints that an earlier driver of this run committed. Throws StorageError if one cannot be read,
+  /// after loading the others.
   void load();
-  /// Clears what dead workers left, and finds where the next attempt resumes: the newest valid checkpoint of this run,
-  /// which is handed out to all ranks. Loads first, unless it has. Throws StorageError when the newest cannot be read;
-  /// NoUsableCheckpoint when all are damaged, unless the run `may_begin_anew`.
+  /// Removes what dead workers left, and hands out to all ranks the newest valid checkpoint of this run, from which the
+  /// next attempt resumes. Calls load() first if necessary. Throws StorageError if the newest cannot be read;
+  /// NoUsableCheckpoint if all are damaged, unless `may_begin_anew`.
   void begin_attempt(int world_size, bool may_begin_anew = false);
 
-  /// One rank begins anew, alone: what it left half-written goes. The latest, for it to resume from.
+  /// One rank restarts alone. Removes its unfinished files and returns the latest checkpoint, from which it resumes.
   std::optional<Checkpoint> begin_rank(int rank);
 
-  /// Makes the parts one committed checkpoint. Throws StorageError; then the partial files stay for the next
-  /// begin_attempt().
-  Checkpoint commit(const Commit& commit, int attempt, int world_size, Value metrics);
+  /// Commits the parts as one checkpoint and returns its number. Throws StorageError, or ConfigError if two ranks wrote
+  /// a file of the same name. The partial files then stay until the next begin_attempt().
+  int commit(Commit commit, int attempt, int world_size);
 
-  /// Deletes what need not be kept. Apart from commit(): nobody need wait for it.
+  /// Deletes checkpoints that are not kept. Separate from commit(), because nobody needs to wait for it.
   void retain();
 
-  /// The latest, for a rank to read: it is not deleted before let_go().
+  /// The latest checkpoint, for a rank to read; it is not deleted before let_go().
   std::optional<Checkpoint> hand_out(int rank);
-  /// The rank has got beyond the checkpoint that it was given.
+  /// The rank no longer needs the checkpoint that it was given.
   void let_go(int rank) { handed_out_.erase(rank); }
   /// No worker is left.
   void let_go_all() { handed_out_.clear(); }
@@ -53,30 +54,26 @@ class CheckpointKeeper {
   int next_seq() const { return next_seq_; }
   void set_next_seq(int seq) { next_seq_ = std::max(next_seq_, seq); }
   std::optional<Checkpoint> latest() const;
-  /// The metrics with which the latest was reported; an empty dict when there is none.
+  /// A checkpoint that is kept, with its metrics.
+  std::pair<Checkpoint, Value> at(int seq) const;
+  /// The metrics with which the latest was reported; an empty dict if there is none.
   Value latest_metrics() const;
   /// Worst first, best last, with their metrics.
   std::vector<std::pair<Checkpoint, Value>> best() const;
 
  private:
-  struct Kept {
-    int seq;
-    std::optional<double> score;
-    Value metrics;
-    Checkpoint checkpoint;
-  };
-  std::optional<double> score_of(const Value& metrics, const std::vector<Part>& parts) const;
+  std::optional<double> score_of(const Value& metrics, const std::vector<CheckpointPart>& parts) const;
   std::optional<store::CommittedCheckpoint> latest_good(bool may_begin_anew) const;
-  /// Warns when there is to be a score and none has been seen.
-  void miss_score(const Kept& kept);
+  /// Warns if a score attribute is set and no checkpoint has had it yet.
+  void miss_score(const store::KeptCheckpoint& kept);
   Checkpoint memory_checkpoint(const Commit& commit, store::Manifest manifest) const;
   Checkpoint disk_checkpoint(const Commit& commit, store::Manifest manifest) const;
 
   store::RunDirectory& directory_;
   CheckpointConfig config_;
   std::function<void(const std::string&)> warn_;
-  std::vector<Kept> kept_;         ///< by seq
-  std::map<int, int> handed_out_;  ///< seq by rank
+  std::vector<store::KeptCheckpoint> kept_;  ///< by seq
+  std::map<int, int> handed_out_;            ///< seq by rank
   int next_seq_ = 0;
   bool loaded_ = false;
   bool warned_of_score_ = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 #include <utility>
 
 #include "base/text.h"
@@ -13,13 +14,13 @@ namespace {
 
 constexpr Seconds kRedraw{0.1};
 constexpr Seconds kPlainLine{1.0};
-/// Beside a bar that moves the progress line has no row of its own: it becomes a line now and then.
+/// While a progress bar moves, the progress line has no row of its own: it is printed as a line at this interval.
 constexpr Seconds kLineAboveBar{10.0};
-/// An unfinished line keeps the row for so long after it was written to.
+/// An unfinished line keeps the last row for this long after its last change.
 constexpr Seconds kKeepsRow{1.0};
 constexpr Seconds kRateOver{0.5};
 constexpr Seconds kFirstRateOver{0.02};
-/// A rank that prints without ever ending its line is shown in pieces of this size.
+/// An unfinished line that grows beyond this size is shown in pieces.
 constexpr std::size_t kLongestLine = 64 << 10;
 constexpr std::size_t kMetricsShown = 12;
 constexpr std::size_t kPidsShown = 16;
@@ -28,7 +29,7 @@ constexpr std::string_view kErase = "\r\x1b[2K";
 void emit(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written <= 0) return;  // nobody reads: a run does not end for that
+    if (written <= 0) return;  // the reader is gone; the run continues
     text.remove_prefix(static_cast<std::size_t>(written));
   }
 }
@@ -41,7 +42,60 @@ std::string printable_lines(std::string_view text) {
   return out + printable(text);
 }
 
+/// The consoles that have the last row, by the descriptor of standard error.
+struct LastRows {
+  std::mutex mutex;
+  std::map<int, Console*> owners;
+};
+LastRows& last_rows() {
+  static auto* rows = new LastRows;
+  return *rows;
+}
+
 }  // namespace
+
+/// While it exists, no other run writes. If there is something to write, clears the last row of the run that holds it,
+/// and restores it afterwards.
+class Console::Turn {
+ public:
+  explicit Turn(Console& console) : lock_(last_rows().mutex), console_(console) {
+    Console*& owner = last_rows().owners[console.screen_.err];
+    if (owner == nullptr && console.verbose_ > 0) owner = &console;
+    if (owner != &console) host_ = owner;
+    console.is_guest_ = host_ != nullptr;
+    console.turn_ = this;
+  }
+  ~Turn() {
+    console_.turn_ = nullptr;
+    if (has_room_) host_->restore_row(open_);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  void make_room() {
+    if (host_ == nullptr || std::exchange(has_room_, true)) return;
+    open_ = host_->open_;
+    host_->clear_progress();
+    host_->hide_open_line();
+  }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+  Console& console_;
+  Console* host_ = nullptr;
+  bool has_room_ = false;
+  int open_ = -1;  ///< of the host
+};
+
+void Console::write(int fd, std::string_view text) {
+  if (turn_ != nullptr) turn_->make_room();
+  emit(fd, text);
+}
+
+Console::~Console() {
+  const std::lock_guard lock(last_rows().mutex);
+  std::erase_if(last_rows().owners, [&](const auto& each) { return each.second == this || each.second == nullptr; });
+}
 
 Screen Screen::of_process() {
   Screen screen;
@@ -67,62 +121,67 @@ std::string running_text(const std::vector<int>& pids) {
 // ---------------------------------------------------------------- the last row
 
 void Console::clear_progress() {
-  if (std::exchange(progress_drawn_, false)) emit(screen_.err, kErase);
+  if (std::exchange(progress_drawn_, false)) write(screen_.err, kErase);
 }
 
-/// Makes room in standard output. What is wider than the terminal cannot be erased, nor can what stands in a file.
+/// Erases the unfinished line from standard output, unless it is wider than the terminal or the output is a file.
 void Console::hide_open_line() {
   if (open_ < 0) return;
   const std::size_t columns = line_of(std::exchange(open_, -1)).columns();
-  emit(screen_.out, screen_.out_redraws && columns < static_cast<std::size_t>(screen_.width) ? kErase : "\n");
+  write(screen_.out, screen_.out_redraws && columns < static_cast<std::size_t>(screen_.width) ? kErase : "\n");
 }
 
-/// Draws what belongs into the last row of a terminal after something was written: the line of `rank`, which stood
-/// there, or (-1) the progress line.
+/// Redraws the last row of a terminal after something was written: the line of `rank`, or (-1) the progress line.
 void Console::restore_row(int rank) {
   if (rank >= 0 && screen_.out_redraws) {
-    emit(screen_.out, line_of(rank).redraw());
+    write(screen_.out, line_of(rank).redraw());
     open_ = rank;
-  } else if (screen_.err_redraws && !progress_.empty() && !progress_drawn_ && !(screen_.shared && open_ >= 0)) {
+  } else if (redraws() && !progress_.empty() && !progress_drawn_ && !(screen_.shared && open_ >= 0)) {
     draw_progress(false);
   }
 }
 
 void Console::draw_progress(bool last) {
   if (screen_.shared) hide_open_line();
-  if (!screen_.err_redraws) return emit(screen_.err, progress_ + "\n");
+  if (!redraws()) return write(screen_.err, tag() + progress_ + "\n");
   std::string text = first_characters(progress_, static_cast<std::size_t>(std::max(screen_.width - 1, 10)));
   if (screen_.err_colours) text = "\x1b[36m" + text + "\x1b[0m";
-  emit(screen_.err, std::string(kErase) + text + (last ? "\n" : ""));
+  write(screen_.err, std::string(kErase) + text + (last ? "\n" : ""));
   progress_drawn_ = !last;
 }
 
 // ---------------------------------------------------------------- lines
 
-void Console::line(std::string_view text) { emit_line(printable_lines(text)); }
+void Console::line(std::string_view text) {
+  if (verbose_ == 0) return;
+  const Turn turn(*this);
+  emit_line(printable_lines(text));
+}
 
 void Console::warning(std::string_view text) {
+  if (verbose_ == 0) return;
+  const Turn turn(*this);
   emit_line((screen_.err_colours ? "\x1b[33mwarning:\x1b[0m " : "warning: ") + printable_lines(text));
 }
 
 void Console::alert(std::string_view text) {
   if (verbose_ > 0) return warning(text);
-  emit(screen_.err, "lockstep: warning: " + printable_lines(text) + "\n");
+  const Turn turn(*this);
+  write(screen_.err, "lockstep: warning: " + printable_lines(text) + "\n");
 }
 
 void Console::emit_line(const std::string& text) {
-  if (verbose_ == 0) return;
   clear_progress();
   const int open = screen_.shared ? open_ : -1;
   if (screen_.shared) hide_open_line();
-  emit(screen_.err, text + "\n");
+  write(screen_.err, tag() + text + "\n");
   restore_row(open);
 }
 
 WorkerLine& Console::line_of(int rank) {
   const auto found = lines_.find(rank);
   return found != lines_.end() ? found->second
-                               : lines_.try_emplace(rank, "[rank " + std::to_string(rank) + "] ").first->second;
+                               : lines_.try_emplace(rank, tag() + "[rank " + std::to_string(rank) + "] ").first->second;
 }
 
 /// Whether the holder's unfinished line keeps the last row.
@@ -134,7 +193,8 @@ bool Console::is_row_kept(Instant now) const {
 
 void Console::output(int rank, std::string_view text, Instant now) {
   if (verbose_ == 0 || shows_ == "none" || (shows_ == "rank0" && rank != 0)) return;
-  const bool waits = holder_ != rank && is_row_kept(now);
+  const Turn turn(*this);
+  const bool waits = is_guest_ || (holder_ != rank && is_row_kept(now));
   show(rank, text, waits);
   if (line_of(rank).size() > kLongestLine) show(rank, "\n", waits);
   if (waits) return;
@@ -153,12 +213,17 @@ void Console::show(int rank, std::string_view text, bool waits) {
   const int before = open_ == rank ? -1 : open_;
   if (screen_.shared) clear_progress();
   if (open_ != rank) hide_open_line();
-  emit(screen_.out, shown);
+  write(screen_.out, shown);
   open_ = line.begun() && !waits ? rank : -1;
   if (open_ < 0) restore_row(before);
 }
 
 void Console::end_lines() {
+  const Turn turn(*this);
+  end_all_lines();
+}
+
+void Console::end_all_lines() {
   for (auto& [rank, line] : lines_) {
     if (line.begun() && !line.blank()) show(rank, "\n", true);
     if (open_ == rank) hide_open_line();
@@ -170,7 +235,7 @@ void Console::end_lines() {
 // ---------------------------------------------------------------- progress
 
 std::string Console::progress_text(long iteration, const Value& metrics, double rate, Seconds elapsed) {
-  // What is always there comes first: the right edge of a terminal cuts off metrics only.
+  // Fixed parts come first, so that the edge of the terminal cuts off only metrics.
   std::string text = "#" + std::to_string(iteration) + "  " + metrics::short_number(rate) + " reports/s  " +
                      human_duration(elapsed.count());
   for (const auto& metric : metrics::metric_texts(metrics, metrics::Keys::all, kMetricsShown)) text += "  " + metric;
@@ -186,7 +251,7 @@ void Console::update_rate(long iteration, Instant now, Seconds elapsed) {
     rate_ = static_cast<double>(iteration - rate_iteration_) / since.count();
     rate_settled_ = true;
   } else {
-    // In the first half second the best guess is all there has been.
+    // In the first half second the best estimate is the average so far.
     if (!rate_settled_ && since >= kFirstRateOver)
       rate_ = static_cast<double>(iteration - rate_iteration_) / since.count();
     return;
@@ -197,11 +262,12 @@ void Console::update_rate(long iteration, Instant now, Seconds elapsed) {
 
 void Console::progress(long iteration, const Value& metrics, Instant now, Seconds elapsed) {
   if (verbose_ == 0) return;
+  const Turn turn(*this);
   update_rate(iteration, now, elapsed);
   progress_ = progress_text(iteration, metrics, rate_, elapsed);
   progress_new_ = true;
-  const bool beside_bar = screen_.err_redraws && screen_.shared && is_row_kept(now);
-  if (now - last_drawn_ < (!screen_.err_redraws ? kPlainLine : beside_bar ? kLineAboveBar : kRedraw)) return;
+  const bool beside_bar = redraws() && screen_.shared && is_row_kept(now);
+  if (now - last_drawn_ < (!redraws() ? kPlainLine : beside_bar ? kLineAboveBar : kRedraw)) return;
   last_drawn_ = now;
   progress_new_ = false;
   if (beside_bar)
@@ -211,7 +277,8 @@ void Console::progress(long iteration, const Value& metrics, Instant now, Second
 }
 
 void Console::finish() {
-  end_lines();
+  const Turn turn(*this);
+  end_all_lines();
   if (progress_drawn_ || (progress_new_ && verbose_ > 0)) draw_progress(true);
   progress_.clear();
   progress_new_ = progress_drawn_ = false;

@@ -8,12 +8,13 @@
 
 namespace lockstep::driver {
 
-/// A run that ends early, after the same report on every rank. Kept from attempt to attempt; what ranks said is not.
+/// A run that ends early, after the same report on every rank. Kept from attempt to attempt, except for the ranks'
+/// answers.
 struct Ending {
   bool wanted = false;
-  std::map<int, int> held;                ///< by rank: the least number of reports after which it can end
-  std::optional<int> after;               ///< chosen: so many reports
-  Instant laggards_end = Instant::max();  ///< when ranks that do not report as the others do are interrupted
+  std::map<int, int> held;                ///< by rank: the smallest number of reports after which it can end
+  std::optional<int> after;               ///< the chosen number of reports
+  Instant laggards_end = Instant::max();  ///< when ranks that report less often than the others are interrupted
   bool laggards_told = false;
 
   void begin_attempt() {
@@ -23,7 +24,7 @@ struct Ending {
   }
 };
 
-/// A failed attempt whose checkpoints are still being written: its end waits for them.
+/// A failed attempt that waits for checkpoints that are still being written.
 struct Saving {
   std::set<int> unsettled;  ///< ranks that may still write a checkpoint that counts
   Instant since{};

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "driver/rules.h"
 #include "driver/stacks.h"
 
 namespace lockstep::driver {
@@ -22,7 +23,7 @@ std::string signal_name(int signal) {
   return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
 }
 
-/// The ranks that a hang is told of.
+/// The ranks that are reported for a hang.
 struct Suspects {
   std::vector<int> causes;
   std::vector<int> waiting;  ///< for the causes
@@ -31,7 +32,7 @@ struct Suspects {
   const StackSummary& stack(int rank) const { return stacks[static_cast<std::size_t>(rank)]; }
 };
 
-/// The one that stands alone comes first, and before others one that runs code of the user's own.
+/// The fewer ranks are at the same place, the earlier they come; among equals, those in the user's own code first.
 void sort_causes(Suspects& suspects) {
   const auto as_many = [&](int rank) {
     const std::string& place = suspects.stack(rank).place;
@@ -52,7 +53,7 @@ Suspects suspects_of(const RunState& state) {
     if (answered || suspects.stack(rank).waits) (suspects.stack(rank).waits ? suspects.waiting : busy).push_back(rank);
   }
   std::erase_if(suspects.causes, [&](int rank) { return suspects.stack(rank).waits; });
-  // All that are late wait: for one that has told of progress since, or for each other.
+  // All late ranks wait: for one that has made progress since, or for each other.
   if (suspects.causes.empty()) suspects.causes = std::move(busy);
   if (suspects.causes.empty()) std::swap(suspects.causes, suspects.waiting);
   sort_causes(suspects);
@@ -94,6 +95,11 @@ Failure failure_of_silence(const RunState& state, int rank, const Suspects& susp
 
 }  // namespace
 
+bool is_death(FailureKind kind) {
+  using enum FailureKind;
+  return kind != exception && kind != callback && kind != storage && kind != internal;
+}
+
 Failure failure_of_exit(const WorkerExited& exited) {
   Failure failure;
   failure.rank = exited.rank;
@@ -101,7 +107,8 @@ Failure failure_of_exit(const WorkerExited& exited) {
   if (exited.out_of_memory) {
     failure.kind = FailureKind::out_of_memory;
     failure.message =
-        "the kernel killed the worker for want of memory; use fewer workers, smaller batches, or a machine with more "
+        "the kernel killed the worker because memory ran out; use fewer workers, smaller batches, or a machine with "
+        "more "
         "memory";
   } else if (exited.signal != 0) {
     failure.kind = FailureKind::signal;
@@ -128,7 +135,13 @@ Failure failure_of_stuck(const RunState& state, int rank) {
   failure.kind = FailureKind::hang;
   failure.rank = rank;
   failure.attempt = state.attempt;
-  failure.message = "it did not come together with the other ranks after a failure, and was killed";
+  failure.message = "it did not rejoin the other ranks after a failure, and was killed";
+  return failure;
+}
+
+Failure not_understood(const std::exception& error) {
+  Failure failure;
+  failure.message = std::string("the worker sent an invalid message: ") + error.what();
   return failure;
 }
 
@@ -142,8 +155,7 @@ std::string describe(const std::vector<Failure>& failures) {
     const Failure& other = failures[i];
     others[other.type.empty() ? other.message : other.type + ": " + other.message].push_back(other.rank);
   }
-  for (const auto& [message, ranks] : others)
-    text += "\n" + std::string(ranks.size() == 1 ? "rank " : "ranks ") + listed(ranks) + ": " + message;
+  for (const auto& [message, ranks] : others) text += "\n" + ranks_text(ranks) + ": " + message;
   return text;
 }
 

@@ -13,10 +13,13 @@ namespace lockstep::driver {
 namespace {
 
 constexpr std::size_t kLines = 20;
+/// At most this many files are open. Beyond that, the one opened first is closed, and opened again when its rank
+/// prints.
+constexpr std::size_t kMostOpen = 32;
 constexpr std::size_t kLongestKept = 2000;
 constexpr std::size_t kLongestCrash = 64 << 10;
 
-/// Whether the last line of a file that was there before has no end: its driver was killed.
+/// Whether the last line of an existing file is incomplete, because its driver was killed.
 bool ends_within_a_line(const std::filesystem::path& path) {
   const sys::Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   char last = '\n';
@@ -26,31 +29,35 @@ bool ends_within_a_line(const std::filesystem::path& path) {
 
 }  // namespace
 
-RankLogs::RankLogs(const std::filesystem::path& directory, int ranks, sys::Files& files) {
-  for (int rank = 0; rank < ranks; ++rank) {
-    Log log;
-    if (directory.empty()) {
-      logs_.push_back(std::move(log));
-      continue;
-    }
-    log.path = directory / ("rank_" + std::to_string(rank) + ".log");
-    log.within_line = ends_within_a_line(log.path);
-    log.file = files.open(log.path, sys::OpenMode::append).fd;
-    logs_.push_back(std::move(log));
-  }
-}
-
-void RankLogs::begin_attempt(int attempt, WallTime time) {
+void RankLogs::begin_attempt(int attempt, int ranks, WallTime time) {
   const std::string mark = "==== attempt " + std::to_string(attempt) + ", " + time_string(time) + " ====\n";
-  for (Log& log : logs_) {
-    if (log.file) write(log, log.within_line ? "\n" + mark : mark);
+  if (logs_.size() < static_cast<std::size_t>(ranks)) logs_.resize(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    Log& log = logs_[static_cast<std::size_t>(rank)];
     log.lines.clear();
     log.rest.clear();
     log.crash.clear();
+    if (directory_.empty()) continue;
+    open(rank);
+    write(rank, *log.within_line ? "\n" + mark : mark);
   }
 }
 
-void RankLogs::write(Log& log, std::string_view text) {
+void RankLogs::open(int rank) {
+  Log& log = logs_.at(static_cast<std::size_t>(rank));
+  if (log.file) return;
+  log.path = directory_ / ("rank_" + std::to_string(rank) + ".log");
+  if (!log.within_line) log.within_line = ends_within_a_line(log.path);
+  log.file = files_.open(log.path, sys::OpenMode::append).fd;
+  open_.push_back(rank);
+  if (open_.size() <= kMostOpen) return;
+  logs_[static_cast<std::size_t>(open_.front())].file.reset();
+  open_.pop_front();
+}
+
+void RankLogs::write(int rank, std::string_view text) {
+  open(rank);
+  Log& log = logs_[static_cast<std::size_t>(rank)];
   if (!text.empty()) log.within_line = !text.ends_with('\n');
   while (!text.empty()) {
     const ssize_t written = ::write(log.file.get(), text.data(), text.size());
@@ -62,7 +69,7 @@ void RankLogs::write(Log& log, std::string_view text) {
 
 void RankLogs::append(int rank, std::string_view text) {
   Log& log = logs_.at(static_cast<std::size_t>(rank));
-  if (log.file) write(log, text);
+  if (!directory_.empty()) write(rank, text);
   for (std::size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
     add_line(log, (log.rest + std::string(text.substr(0, end))).substr(0, kLongestKept));
     log.rest.clear();

@@ -4,67 +4,72 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "driver/running_hook.h"
 #include "wire/codec.h"
 
 namespace lockstep::driver {
 namespace {
 
 constexpr Seconds kFlushEvery{0.2};
-/// A checkpoint whose commit never comes (its rank died) must not keep its metrics for ever.
-constexpr std::size_t kMostPending = 1'000;
 
 }  // namespace
 
-Recorder::Recorder(const RunPlan& plan, metrics::RunConstants constants, Console& console, sys::Files& files)
+Recorder::Recorder(const RunPlan& plan, metrics::RunConstants constants, Console& console, Clock& clock,
+                   sys::Files& files)
     : callbacks_(plan.options.run.callbacks),
       detailed_(constants.detailed),
       autofill_(std::move(constants)),
-      sinks_(plan.record ? metrics::default_sinks(plan.directory(), files)
-                         : std::vector<std::unique_ptr<metrics::ReportSink>>{}),
+      sinks_(plan.group.record ? metrics::default_sinks(plan.directory(), files)
+                               : std::vector<std::unique_ptr<metrics::ReportSink>>{}),
       console_(console),
+      clock_(clock),
       config_(plan.options.config),
       stop_at_(plan.options.run.stop) {
   all_ranks_wanted_ = std::ranges::any_of(callbacks_, &Callback::wants_all_ranks);
   decides_end_ = !stop_at_.empty() || std::ranges::any_of(callbacks_, &Callback::may_stop);
-  for (Callback* callback : callbacks_) callback->take_stop_request();  // of a run before
+  for (Callback* callback : callbacks_) callback->take_stop_request();  // from an earlier run
 }
 
 void Recorder::guard(Callback& callback, const char* hook, const std::function<void()>& body) {
+  const RunningHook running(callback);
   try {
     body();
+  } catch (const InterruptError&) {
+    throw;
   } catch (const std::exception& error) {
-    // One that stands for something else, a hook of a backend, says itself what it is.
-    const std::string name = callback.name();
-    throw CallbackError(name.ends_with("()") ? name : name + "." + hook, error.what());
+    throw CallbackError(callback.name() + "." + hook, error.what());
   }
-  stop_ = callback.take_stop_request() || stop_;
+  const bool asked = callback.take_stop_request();
+  stop_ = stop_ || asked || running.stop_requested();
 }
 
 void Recorder::start(const RunInfo& info, metrics::Progress from) {
-  started_ = now();
+  started_ = clock_.now();
   autofill_.begin_attempt(started_, from);
   for (auto& sink : sinks_) sink->start(config_);
   call("on_start", [&](Callback& callback) { callback.on_start(info); });
 }
 
 void Recorder::begin_attempt(int world_size, metrics::Progress from) {
-  autofill_.begin_attempt(now(), from);
-  metrics_.clear();
+  autofill_.begin_attempt(clock_.now(), from);
   rows_ = ReportRows(static_cast<std::size_t>(world_size));
   workers_.assign(static_cast<std::size_t>(world_size), metrics::WorkerKeys(detailed_));
+  places_.assign(static_cast<std::size_t>(world_size), {});
 }
 
 void Recorder::function_started(int rank, const metrics::Place& place) {
-  if (rank == 0) autofill_.function_started(place, now());
+  if (rank == 0) autofill_.function_started(place, clock_.now());
   workers_.at(static_cast<std::size_t>(rank)).set_place(place);
+  places_.at(static_cast<std::size_t>(rank)) = place;
 }
 
-void Recorder::deliver(int rank, const std::vector<wire::Report>& reports) {
+void Recorder::deliver(int rank, const std::vector<wire::Report>& reports, std::vector<std::pair<int, Value>>& kept) {
   for (const wire::Report& report : reports) {
     const bool is_result = !report.metrics.empty();
     if (is_result && all_ranks_wanted_) rows_.add(rank, report);
-    if (is_result && rank == 0) record(report);
-    if (report.has_checkpoint && rank == 0) remember_metrics(report.index);
+    if (is_result && rank == 0) fill(report);
+    if (report.has_checkpoint && rank == 0) kept.emplace_back(report.index, last());
+    if (is_result && rank == 0) write();
     if (is_result && rank == 0 && !callbacks_.empty())
       call("on_result", [&](Callback& callback) { callback.on_result(last()); });
     if (is_result && rank == 0 && decides_end_) look_for_end();
@@ -80,23 +85,22 @@ void Recorder::look_for_end() {
     const auto value = number_at(last(), name);
     if (!value && missing_.insert(name).second)
       console_.warning("RunConfig stop: there is no number " + in_quotes(name) +
-                       " in the report; the run does not end by it as long as none is reported");
+                       " in the report; until it is reported, it does not end the run");
     if (value && *value >= least) stop_ = true;
   }
 }
 
-void Recorder::record(const wire::Report& report) {
+void Recorder::fill(const wire::Report& report) {
   Value metrics = wire::decode_value(report.metrics);
-  const Instant time = now();
+  const Instant time = clock_.now();
   console_.progress(autofill_.progress().training_iteration + 1, metrics, time, time - started_);
-  const Value& result = autofill_.fill(std::move(metrics), {report.timestamp, report.time_this_iter}, time, wall_now());
-  for (auto& sink : sinks_) sink->write(result, autofill_.progress().training_iteration);
-  if (!flush_due_) flush_due_ = time + ticks(kFlushEvery);
+  autofill_.fill(std::move(metrics), {report.timestamp, report.time_this_iter}, time, clock_.wall_now());
 }
 
-void Recorder::remember_metrics(int report) {
-  metrics_[report] = last();
-  if (metrics_.size() > kMostPending) metrics_.erase(metrics_.begin());
+/// Writes the last report to the files.
+void Recorder::write() {
+  for (auto& sink : sinks_) sink->write(last(), autofill_.progress().training_iteration);
+  if (!flush_due_) flush_due_ = clock_.now() + ticks(kFlushEvery);
 }
 
 void Recorder::release_rows() {
@@ -127,9 +131,9 @@ void Recorder::restarted(int rank) {
   release_rows();
 }
 
-Value Recorder::take_metrics(int report) {
-  auto found = metrics_.extract(report);
-  return found.empty() ? Value::object() : std::move(found.mapped());
+void Recorder::joined(int rank) {
+  restarted(rank);
+  function_started(rank, places_.at(static_cast<std::size_t>(rank)));
 }
 
 void Recorder::flush() {

@@ -9,10 +9,11 @@
 
 namespace lockstep::driver {
 
-/// Puts the n-th reports of all ranks of an attempt together, whatever order they come in.
+/// Collects the n-th reports of all ranks of an attempt into rows, in whatever order they arrive.
 ///
-/// Reports that wait for other ranks' take at most `most_bytes`. Beyond it the oldest row goes out without the ranks
-/// that are behind; their reports of that row are dropped when they come, so that every row stays one of n-th reports.
+/// Reports that wait for other ranks take at most `most_bytes`. Beyond that, the oldest row is delivered without the
+/// ranks that are behind; their reports of that row are dropped when they arrive, so that every row holds n-th reports
+/// only.
 class ReportRows {
  public:
   static constexpr std::size_t kMostBytes = 64 << 20;
@@ -21,27 +22,27 @@ class ReportRows {
       : ranks_(ranks), most_bytes_(most_bytes) {}
 
   void add(int rank, wire::Report report);
-  /// The rank makes no further report.
+  /// The rank makes no more reports.
   void finish(int rank);
-  /// The rank begins anew: its next report belongs to the row after all that others have begun, which go out without
-  /// it.
+  /// The rank is restarted: its next report belongs to the row after all that others have started, which are delivered
+  /// without it.
   void restart(int rank);
-  /// The next row that is complete: by rank, nothing for a rank that ended without that report.
+  /// The next complete row: by rank, nothing for a rank that ended without that report.
   std::optional<std::vector<std::optional<wire::Report>>> next();
 
  private:
   struct Rank {
     std::deque<wire::Report> waiting;
-    std::size_t to_drop = 0;  ///< reports still to come whose rows are gone
+    std::size_t to_drop = 0;  ///< reports to drop, whose rows were already delivered
     bool finished = false;
-    bool absent = false;  ///< from the rows that are forced
+    bool absent = false;  ///< not in the forced rows
   };
   bool is_due() const;
 
   std::vector<Rank> ranks_;
   std::size_t most_bytes_;
   std::size_t bytes_ = 0;
-  std::size_t forced_ = 0;  ///< rows to go out as they are
+  std::size_t forced_ = 0;  ///< rows to deliver incomplete
 };
 
 }  // namespace lockstep::driver

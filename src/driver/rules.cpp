@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace lockstep::driver {
 namespace {
 
@@ -9,7 +11,7 @@ const RankState& rank_of(const RunState& state, int rank) { return state.ranks[s
 
 int number_of_ranks(const RunState& state) { return static_cast<int>(state.ranks.size()); }
 
-/// With all ranks kept: whether those that write no more have left their parts.
+/// With keep_all_ranks: whether the ranks that no longer write have written their parts.
 bool can_be_whole(const RunState& state, int report) {
   if (!state.policy.keep_all_ranks) return true;
   for (int i = 0; i < number_of_ranks(state); ++i) {
@@ -29,6 +31,14 @@ bool lags(const RunState& state, int rank) {
 
 }  // namespace
 
+std::string ranks_text(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + listed(ranks);
+}
+
+bool waits(const RunState& state, int rank) {
+  return state.meeting.present.contains(rank) || rank_of(state, rank).wants || rank_of(state, rank).awaits_calls;
+}
+
 bool is_active(const RunState& state, int rank) {
   const RankState& r = rank_of(state, rank);
   return r.running && !r.finished && !r.failed && !r.exited && !r.stopped;
@@ -36,9 +46,9 @@ bool is_active(const RunState& state, int rank) {
 
 std::vector<int> unwritten(const RunState& state, int rank) {
   std::vector<int> reports;
-  for (const int report : rank_of(state, rank).checkpoint_reports) {
+  for (const auto& [report, metrics] : rank_of(state, rank).announced) {
     const auto found = state.parts.find(report);
-    if (found == state.parts.end() || std::ranges::count(found->second, rank, &Part::rank) == 0)
+    if (found == state.parts.end() || std::ranges::count(found->second, rank, &CheckpointPart::rank) == 0)
       reports.push_back(report);
   }
   return reports;
@@ -67,11 +77,16 @@ std::optional<int> last_report(const RunState& state) {
   return last;
 }
 
+bool may_lag(const RunState& state, int rank) {
+  const RankState& r = rank_of(state, rank);
+  return is_active(state, rank) && !r.awaits_calls && r.reports < *state.ending.after;
+}
+
 bool waits_for_laggards(const RunState& state) {
   if (!state.ending.after || state.policy.keep_all_ranks) return false;
   bool any = false;
   for (int i = 0; i < number_of_ranks(state); ++i) {
-    if (!is_active(state, i) || rank_of(state, i).reports >= *state.ending.after) continue;
+    if (!may_lag(state, i)) continue;
     if (!lags(state, i)) return false;
     any = true;
   }

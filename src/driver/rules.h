@@ -1,27 +1,35 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "driver/state.h"
 
 namespace lockstep::driver {
 
-/// Whether a rank's function runs, as far as we know.
-bool is_active(const RunState& state, int rank);
+/// "rank 3", "ranks 0, 2 and 3".
+std::string ranks_text(const std::vector<int>& ranks);
 
-/// The reports whose checkpoints a rank has announced and not written.
+/// Whether a rank's function is known to run.
+bool is_active(const RunState& state, int rank);
+/// Whether a rank waits for others, or for the driver: then they, not it, are checked for progress.
+bool waits(const RunState& state, int rank);
+
+/// The reports whose checkpoints a rank has announced but not written.
 std::vector<int> unwritten(const RunState& state, int rank);
-/// Whether a rank can have reported a checkpoint that counts and is not written. One whose heart does not beat writes
+/// Whether a rank may have reported a checkpoint that counts and is not yet written. A rank without a heartbeat writes
 /// nothing.
 bool may_write(const RunState& state, int rank);
-/// Whether a rank that is not settled is known to write a checkpoint that can still be committed.
+/// Whether an unsettled rank is known to be writing a checkpoint that can still be committed.
 bool writes_what_counts(const RunState& state);
 
-/// The first report after which every rank can end; nothing as long as not all have told.
+/// The first report after which every rank can end; nothing until all have answered.
 std::optional<int> last_report(const RunState& state);
-/// Whether the only ranks that are not through with a run that ends early are those that do not report as the others
-/// do: one of them would never come to its last report, and may wait for others that have ended.
+/// Whether a rank has not made the last report, and its function has not returned.
+bool may_lag(const RunState& state, int rank);
+/// Whether only ranks that report less often than the others are left in a run that ends early. Such a rank might never
+/// reach its last report, and may wait for ranks that have ended.
 bool waits_for_laggards(const RunState& state);
 
 }  // namespace lockstep::driver

@@ -9,14 +9,14 @@
 namespace lockstep::driver {
 namespace {
 
-// General words, not the names of frameworks. Those that wait for a device or a graph are here too: collectives run
-// inside, and the thread that we see waits for their end.
+// General words, not names of frameworks. Calls that wait for a device or a graph are included: collectives run inside
+// them, and the visible thread waits for their end.
 
 /// In the name of a library's function.
 constexpr std::array kCalls{"all_reduce", "allreduce",      "all_gather", "allgather",     "all_to_all",
                             "alltoall",   "reduce_scatter", "broadcast",  "reducescatter", "barrier",
                             "rendezvous", "synchronize",    "collective", "quick_execute", "block_until_ready"};
-/// Whole words of the path of a library's file.
+/// Complete words in the path of a library's file.
 constexpr std::array kModules{"distributed", "distribute", "collective", "collectives", "mpi", "nccl", "gloo", "c10d"};
 /// In the name of a shared library or of a native function.
 constexpr std::array kNative{"c10d", "nccl", "gloo", "libmpi", "collective", "allreduce", "allgather", "synchronize"};
@@ -71,8 +71,8 @@ Stacks parse_stacks(std::string_view text) {
   return stacks;
 }
 
-/// The thread that the training function runs in, which is the one that we started. A very deep stack is cut off before
-/// our own frames: the interrupted thread is the main one as a rule.
+/// The thread of the training function, which is the one that we started. If a very deep stack is cut off before our
+/// own frames, take the interrupted thread, which usually is the main one.
 Thread functions_thread(const std::vector<Thread>& threads) {
   const auto is_ours = [](const Frame& frame) { return frame.file.ends_with(kOwnFrame); };
   for (const Thread& thread : threads)
@@ -86,7 +86,7 @@ Thread functions_thread(const std::vector<Thread>& threads) {
   return current != threads.end() ? *current : Thread{};
 }
 
-/// The part of a file's path that its library chose; empty for what is the user's own.
+/// The part of a file's path inside its library; empty for the user's own files.
 std::string_view path_in_library(std::string_view file, std::string_view own) {
   for (const std::string_view place : {"/site-packages/", "/dist-packages/", "/lib/python3."})
     if (const auto at = file.rfind(place); at != std::string_view::npos) return file.substr(at + place.size());

@@ -3,27 +3,35 @@
 #include <utility>
 #include <vector>
 
+#include "driver/actions.h"
+#include "driver/events.h"
 #include "driver/state.h"
 
 namespace lockstep::driver {
 
-/// The driver's every decision: what the run is after `event`, and what is to be done now. Pure: no clock, no process,
-/// no file.
+/// Makes all decisions of the driver: returns the state after `event` and the actions to carry out. Pure: uses no
+/// clock, process or file.
 ///
-///     idle ── ready ──► attempting ── all finished, all gone ──► ended (finished)
-///                        │      └─ silent rank ──► diagnosing ─┐
-///                        └─ any failure ──────────► stopping ◄─┘ ── all gone ──► attempting again, or ended (failed)
+///     idle ── ready ──► placing ── placed ──► attempting ── all finished, all gone ──► ended (finished)
+///                          ▲                    │      └─ silent rank ──► diagnosing ─┐
+///                          └─ failures left ─┐  └─ any failure ──► saving ──► stopping ◄┘
+///                                            └────────────────────────────── all gone ──► or ended (failed)
+///     placing ── cannot start ──► pausing ──► placing again, or ended (failed)
 ///     any ── Ctrl-C ──► interrupted ── all gone ──► ended (interrupted)
+///     any ── stop requested ──► saving ──► stopping ── all gone ──► ended (stopped)
 ///
-/// With `replace_workers` a death need not be a failure of the attempt: the rank is started again alone, as long as
-/// failures are left (each death takes one), another rank lives, none has returned, and none waits in a barrier or
-/// broadcast, which could not be begun anew. The new worker's reports and meetings are numbered on from where the
-/// others are, and of its own it has nothing: how the ranks find together again is their business.
+/// An attempt has the size of its placement. It is over when all its nodes have reported its end or are lost. The
+/// results of actions are events too; they are handled before all others.
 ///
-/// Events that carry the number of another attempt are refused: they change nothing and nothing is done.
+/// With `replace_workers`, the death of a rank need not fail the attempt. The rank is restarted alone if failures are
+/// left (each death counts as one), another rank lives, none has returned, and none waits in a barrier or broadcast,
+/// which could not be restarted. The new worker has no state, and its reports and meetings continue the numbers of the
+/// others. How the ranks connect again is up to them.
+///
+/// Events of another attempt are dropped.
 std::pair<RunState, std::vector<Action>> step(RunState state, Event event, Instant now);
 
-/// When `step` wants a Tick at the latest; nothing while no deadline runs.
+/// When `step` needs a Tick at the latest; nothing if there is no deadline.
 std::optional<Instant> next_deadline(const RunState& state);
 
 }  // namespace lockstep::driver

@@ -14,10 +14,10 @@ constexpr std::size_t kTab = 8;
 
 bool stays_as_it_is(char c) {
   const auto byte = static_cast<unsigned char>(c);
-  return byte >= 32 && byte != 127 && byte != 0xC2;  // 0xC2 may begin a control character
+  return byte >= 32 && byte != 127 && byte != 0xC2;  // 0xC2 may start a control character
 }
 
-/// The length of the control sequence (ECMA-48, 5.4) at the beginning of `text`; 0: there is none; npos: it is cut off.
+/// The length of the control sequence (ECMA-48, 5.4) at the start of `text`; 0: there is none; npos: it is incomplete.
 std::size_t sequence_length(std::string_view text) {
   if (text.size() == 1) return std::string_view::npos;
   if (text[1] != '[') return 0;

@@ -5,29 +5,29 @@
 
 namespace lockstep::driver {
 
-/// The line that a rank is writing, as a reader may see it: control sequences (colours, movements of the cursor) are
-/// left out, other control characters but tab, return and line feed are `?`, and a prefix stands at the line's
-/// beginning and behind every return.
+/// The line that a rank is writing, as it may be shown: control sequences (colours, cursor movements) are removed,
+/// other control characters except tab, return and line feed become `?`, and a prefix is added at the start of the line
+/// and after every return.
 class WorkerLine {
  public:
   explicit WorkerLine(std::string prefix) : prefix_(std::move(prefix)) {}
 
   struct Shown {
     std::string whole;       ///< up to the last line feed
-    std::string unfinished;  ///< behind it
+    std::string unfinished;  ///< after it
   };
-  /// Takes what the rank wrote next, cut anywhere between two characters; what a reader who saw the line so far sees
-  /// next. A return is shown together with what follows it.
+  /// Adds what the rank wrote next, split anywhere between two characters, and returns what to print next. A return is
+  /// printed together with what follows it.
   Shown add(std::string_view text);
-  /// The line so far, for a reader who does not see it (any more). From then on it is as wide as that.
+  /// The line so far, to print it again from the start. Its width is then measured from that.
   std::string redraw();
 
   /// Whether anything was written since the last line feed.
   bool begun() const { return begun_; }
-  /// Whether a reader would miss it.
+  /// Whether the line is blank.
   bool blank() const { return text_.find_first_not_of(" \t") == std::string::npos; }
   std::size_t size() const { return text_.size(); }
-  /// The columns that it takes with its prefix, at its widest.
+  /// The maximum number of columns that it took, with its prefix.
   std::size_t columns() const { return widest_; }
 
  private:

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "sys/descriptor.h"
@@ -11,19 +13,38 @@ struct AgentSpec {
   int nodes = 1;
 };
 
-/// Starts and stops agents, one per node, and connects the caller to them. Knows nothing of what is said over the
-/// connections. Not for several threads at once.
+/// A node with its agent.
+struct AgentHandle {
+  int node = 0;                             ///< its index, which messages carry; 0 is the head
+  std::string name;                         ///< host name
+  std::string address;                      ///< IPv4, where the workers of all nodes reach it
+  std::map<std::string, double> resources;  ///< "CPU", "GPU" and others that were declared
+  std::vector<std::string> gpu_ids;         ///< as CUDA_VISIBLE_DEVICES names them
+  sys::Descriptor socket;  ///< the head's control connection (connection.h); other agents are reached through the head
+};
+
+/// A node that is gone, and why.
+struct LostNode {
+  int node = 0;
+  std::string why;
+};
+
+/// Starts and stops agents, one per node, and connects the caller to the head's agent. Does not know the messages on
+/// its connections. Not thread-safe.
 class Engine {
  public:
-  /// Stops.
+  /// Calls stop().
   virtual ~Engine() = default;
 
-  /// Starts the agents and returns one connected stream socket for each, the head node's first. An agent whose socket
-  /// is closed ends, and takes everything it started with it. Throws EngineError when an agent cannot be started, and
-  /// then none runs; ConfigError when the engine cannot serve the spec. Once only, until stop().
-  virtual std::vector<sys::Descriptor> start(const AgentSpec& spec) = 0;
+  /// Starts the agents, the head node's first. When its control connection ends, an agent ends with everything it
+  /// started. Throws EngineError if an agent cannot be started, and then none runs; ConfigError if the engine cannot
+  /// serve the spec. Call it once, and again only after stop().
+  virtual std::vector<AgentHandle> start(const AgentSpec& spec) = 0;
 
-  /// Ends the agents and waits until they are gone. Sockets need not be closed before. Does nothing when nothing runs.
+  /// The nodes that were lost since the last call. Does not wait.
+  virtual std::vector<LostNode> lost() = 0;
+
+  /// Ends the agents and waits until they are gone. Sockets may still be open. Does nothing if no agent runs.
   virtual void stop() = 0;
 };
 

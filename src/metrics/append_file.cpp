@@ -24,7 +24,7 @@ void AppendFile::flush() {
     throw;
   }
   buffer_.clear();
-  if (buffer_.capacity() > kMostKept) buffer_.shrink_to_fit();  // one huge report is no reason to stay big
+  if (buffer_.capacity() > kMostKept) buffer_.shrink_to_fit();  // do not keep the memory of one huge report
 }
 
 void AppendFile::sync() {

@@ -8,16 +8,16 @@
 
 namespace lockstep::metrics {
 
-/// A file (mode 0600) that grows at its end, through a buffer that holds whole records: append one to buffer() and call
-/// end_record(). Errors throw StorageError with the path; what could not be written stays in the buffer, so that
-/// flush() may be called again. Not thread-safe. The destructor drops what was not flushed.
+/// A file (mode 0600) that is appended to, through a buffer of whole records: append one to buffer() and call
+/// end_record(). Errors throw StorageError with the path; unwritten data stays in the buffer, so flush() may be
+/// retried. Not thread-safe. The destructor drops what was not flushed.
 class AppendFile {
  public:
   static constexpr std::size_t kBufferSize = 256 * 1024;
 
   AppendFile(sys::Files& files, std::filesystem::path path) : files_(&files), path_(std::move(path)) {}
 
-  /// OpenMode::append goes on at the end of the file that is there; `replace` and `create` begin anew.
+  /// OpenMode::append continues at the end of an existing file; `replace` and `create` start a new one.
   void open(sys::OpenMode mode);
   bool is_open() const { return static_cast<bool>(file_.fd); }
   sys::Files& files() const { return *files_; }
@@ -27,13 +27,13 @@ class AppendFile {
   void end_record() {
     if (buffer_.size() >= kBufferSize) flush();
   }
-  /// Afterwards another process can read everything.
+  /// Writes the buffer to the file; afterwards other processes can read everything.
   void flush();
   /// Flushes to the disk itself.
   void sync();
-  /// Gives the open file another name, in place of what bore it.
+  /// Renames the open file, replacing a file of that name.
   void rename(const std::filesystem::path& to);
-  /// Flushes and closes. Does nothing when closed.
+  /// Flushes and closes. Does nothing if it is closed.
   void close();
 
  private:
@@ -43,11 +43,11 @@ class AppendFile {
   std::string buffer_;
 };
 
-/// A regular file's contents, mapped; empty where there is none.
+/// A regular file's contents, mapped; empty if there is none.
 sys::Mapping map_existing(sys::Files& files, const std::filesystem::path& path);
 std::string_view text_of(const sys::Mapping& mapping);
 
-/// Cuts the file to `size` bytes: the torn end that a killed process left.
+/// Truncates the file to `size` bytes, to remove a torn end that a killed process left.
 void cut_file(sys::Files& files, const std::filesystem::path& path, std::size_t size);
 
 }  // namespace lockstep::metrics

@@ -101,6 +101,8 @@ void WorkerKeys::fill(Value& metrics, const WorkerTimes& times) {
   set(worker_node_ip, place_.node_ip);
 }
 
+std::span<const std::string_view> autofilled_keys() { return kNames; }
+
 bool is_autofilled(std::string_view key) { return std::find(kNames.begin(), kNames.end(), key) != kNames.end(); }
 
 bool Autofill::Date::update(double seconds) {
@@ -130,7 +132,7 @@ void Autofill::function_started(Place rank_zero, Instant at) {
 const Value& Autofill::fill(Value metrics, const WorkerTimes& worker, Instant now, WallTime wall) {
   if (!metrics.is_object())
     throw InternalError(std::string("[metrics] a report holds a ") + metrics.type_name() +
-                        " where a dict of metrics is due");
+                        " instead of a dict of metrics");
   auto& reported = metrics.get_ref<Value::object_t&>();
   if (same_keys(reported))
     take_values(reported);
@@ -189,7 +191,7 @@ void Autofill::rebuild(Value::object_t& metrics) {
   }
   reported_ = metrics.size();
   Value::object_t result = std::move(metrics);
-  // The slots point into the dict: it may not grow once they are set, and its keys are known to differ.
+  // The slots point into the dict: it must not grow once they are set, and its keys are known to be distinct.
   result.reserve(reported_ + kKeys);
   for (std::size_t key = 0; key < kKeys; ++key) {
     if (taken[key] || (is_detailed(key) && !run_.detailed)) continue;

@@ -3,6 +3,7 @@
 #include <lockstep/value.h>
 
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -26,7 +27,7 @@ struct Place {
   int pid = 0;
 };
 
-/// How far a run has come: what a later attempt, or a restored run, goes on from.
+/// The progress of a run, from which a later attempt or a restored run continues.
 struct Progress {
   long training_iteration = 0;
   double time_total = 0;  ///< seconds
@@ -35,22 +36,24 @@ struct Progress {
 /// When a report was made, as the worker saw it.
 struct WorkerTimes {
   double timestamp = 0;       ///< seconds since 1970
-  double time_this_iter = 0;  ///< seconds since its report before, or since its function started
+  double time_this_iter = 0;  ///< seconds since its previous report, or since its function started
 };
 
-/// Whether LOCKSTEP_DETAILED_METRICS asks for the detailed keys: set, and neither empty nor "0". Ray's names,
-/// TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS and the same with SGD_, do as well.
+/// Whether LOCKSTEP_DETAILED_METRICS asks for the detailed keys: it is set, not empty and not "0". Ray's names,
+/// TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS and the same with SGD_, work too.
 bool detailed_metrics_wanted();
 
-/// Whether `key` is one that Autofill may add.
+/// Every key that Autofill may add.
+std::span<const std::string_view> autofilled_keys();
+/// Whether `key` is one of them.
 bool is_autofilled(std::string_view key);
 
-/// Adds a worker's own view, the keys that begin with `_`, to one rank's metrics: for those who want all ranks'.
+/// Adds a worker's own view, the keys that begin with `_`, to one rank's metrics, for callbacks that want all ranks.
 class WorkerKeys {
  public:
   explicit WorkerKeys(bool detailed) : detailed_(detailed) {}
   void set_place(Place place) { place_ = std::move(place); }
-  /// The next report of the attempt. A key that the user reported keeps the user's value.
+  /// Call it for each report of the attempt. A key that the user reported keeps the user's value.
   void fill(Value& metrics, const WorkerTimes& times);
 
  private:
@@ -60,36 +63,36 @@ class WorkerKeys {
   double time_total_ = 0;
 };
 
-/// Adds to rank 0's metrics what the driver knows: the keys of design section 4.3, after the reported ones, in the
-/// order that users know. A key that the user reported keeps the user's value.
+/// Adds the autofilled keys to rank 0's metrics, after the reported ones, in a fixed order. A key that the user
+/// reported keeps the user's value.
 ///
-/// Keys that begin with `_` are the worker's own view and count within the attempt (`_training_iteration` begins at 1
-/// in each); the others are the driver's: `training_iteration` and `time_total_s` go on from begin_attempt's Progress,
-/// `time_this_iter_s` is the time since the report before, or since the attempt's start.
-/// Not thread-safe; belongs to the driver's loop.
+/// Keys that begin with `_` are the worker's own view and count within the attempt (`_training_iteration` starts at 1
+/// in each). The others are the driver's: `training_iteration` and `time_total_s` continue from begin_attempt's
+/// Progress; `time_this_iter_s` is the time since the previous report, or since the attempt's start. Not thread-safe;
+/// used by the driver's loop only.
 class Autofill {
  public:
   explicit Autofill(RunConstants run);
 
-  /// A new attempt begins at `start` and goes on from `from`.
+  /// A new attempt begins at `start` and continues from `from`.
   void begin_attempt(Instant start, Progress from = {});
-  /// Rank 0 is about to run the function; `warmup_time` is the time from the attempt's start until `at`.
+  /// Rank 0 starts the function at `at`; `warmup_time` is the time from the attempt's start until then.
   void function_started(Place rank_zero, Instant at);
 
-  /// The whole result of one report. `metrics` is a dict. The reference is to last(): copy it to keep it.
-  /// Costs little as long as the reported keys stay the same.
+  /// The complete result of one report. `metrics` is a dict. Returns a reference to last(): copy it to keep it. Cheap
+  /// as long as the reported keys do not change.
   const Value& fill(Value metrics, const WorkerTimes& worker, Instant now, WallTime wall);
 
   /// The latest result; an empty dict before the first.
   const Value& last() const { return result_; }
-  /// The run is over: last()'s `done` becomes true, unless it is a key of the user's. Does nothing before the first
+  /// The run has ended: sets `done` of last() to true, unless the user reported that key. Does nothing before the first
   /// report.
   void mark_done();
   Progress progress() const { return {training_iteration_, time_total_}; }
 
  private:
   static constexpr std::size_t kKeys = 27;
-  /// "2022-07-14_20-05-25", made anew only when the second changes.
+  /// "2022-07-14_20-05-25", formatted again only when the second changes.
   struct Date {
     long second = -1;
     std::string text;
@@ -116,8 +119,8 @@ class Autofill {
   Date date_, worker_date_;
 
   Value result_ = Value::object();
-  std::size_t reported_ = 0;           ///< how many of result_'s keys are the user's; they stand first
-  std::array<Value*, kKeys> slots_{};  ///< where in result_ each filled-in key stands; null: nowhere
+  std::size_t reported_ = 0;           ///< number of the user's keys in result_; they come first
+  std::array<Value*, kKeys> slots_{};  ///< position of each autofilled key in result_; null: not present
 };
 
 }  // namespace lockstep::metrics

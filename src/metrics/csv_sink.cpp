@@ -21,7 +21,7 @@ struct Record {
   std::size_t cells = 1;
 };
 
-/// Takes the first whole record off `rest`; nothing when no line end is left.
+/// Removes the first complete record from `rest`; nothing if there is no line end.
 std::optional<Record> next_record(std::string_view& rest) {
   Record record;
   bool quoted = false;
@@ -60,7 +60,7 @@ std::vector<std::string> split_cells(std::string_view row) {
   return cells;
 }
 
-/// Whether a cell may hold this text as it is.
+/// Whether this text needs no quoting.
 bool is_plain(std::string_view text) {
   static constexpr auto kSpecial = [] {
     std::array<bool, 256> special{};
@@ -111,7 +111,7 @@ void append_cell(std::string& out, const Value& value) {
       return append_number(out, value.get<std::uint64_t>());
     case Value::value_t::number_float: {
       const double number = value.get<double>();
-      // Python's words, whatever the sign of a NaN.
+      // Python's spelling; the sign of a NaN is ignored.
       if (std::isnan(number))
         out += "nan";
       else if (std::isinf(number))
@@ -138,7 +138,7 @@ void append_padded(std::string& out, const Record& record, std::size_t cells) {
 CsvSink::~CsvSink() {
   try {
     close();
-  } catch (const StorageError&) {  // whoever needs to know has called close()
+  } catch (const StorageError&) {  // callers that need the error call close()
   }
 }
 
@@ -178,7 +178,7 @@ void CsvSink::write(const Value& result, long /*step*/) {
 }
 
 std::size_t CsvSink::column_of(std::string_view key, std::size_t position) {
-  // Results repeat the keys of the one before: then no hash is needed.
+  // If a result has the same keys as the previous one, no hash lookup is needed.
   if (position < order_.size() && columns_[order_[position]] == key) return order_[position];
   const auto [found, is_new] = index_.try_emplace(valid_utf8(key), columns_.size());
   if (is_new) columns_.push_back(found->first);
@@ -219,11 +219,11 @@ void CsvSink::widen() {
       }
     };
     copy_rows(rest);
-    // An error may have torn a row: its beginning is in the file, its end in the buffer.
+    // After an error a row may be split: its beginning in the file, its end in the buffer.
     const std::string unwritten = std::string(rest) + file_.buffer();
     std::string_view rows = unwritten;
     copy_rows(rows);
-    // Rows that were safe must not be lost to a power cut; a first header has none.
+    // A power cut must not lose rows that were already safe; a first header has none to lose.
     if (text_of(existing).empty())
       wider.flush();
     else

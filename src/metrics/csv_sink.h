@@ -11,13 +11,13 @@
 
 namespace lockstep::metrics {
 
-/// progress.csv: a table with one row a result and a column for every key that any result had, nested keys joined by
-/// `/` (RFC 4180 quoting, lines end in a line feed). Missing and null are empty cells, an empty string is `""`, lists
-/// are JSON. Keys that come to the same name share its column, where the later value stays (result.json has both).
+/// progress.csv: a table with one row per result and one column for every key of any result, nested keys joined by `/`
+/// (RFC 4180 quoting, lines end in a line feed). Missing and null values are empty cells, an empty string is `""`,
+/// lists are JSON. Keys with the same joined name share a column, which gets the later value (result.json has both).
 ///
-/// A new key widens the table: at the next flush the file is written anew with longer rows and renamed into place, so
-/// that readers see the old or the new table; as long as the keys stay the same, rows are only appended. start() goes
-/// on with the table that is there; a last row without its end is cut off.
+/// A new key widens the table: at the next flush the file is rewritten with longer rows and renamed into place, so that
+/// readers see the old or the new table. As long as the keys stay the same, rows are only appended. start() continues
+/// an existing table; an incomplete last row is cut off.
 class CsvSink final : public ReportSink {
  public:
   explicit CsvSink(const std::filesystem::path& directory, sys::Files& files = sys::files())
@@ -33,11 +33,11 @@ class CsvSink final : public ReportSink {
   std::size_t column_of(std::string_view key, std::size_t position);
   void widen();
 
-  AppendFile file_;  ///< its buffer holds rows that may be shorter than the table is wide now
+  AppendFile file_;  ///< its buffer may hold rows from before the table was widened
   std::vector<std::string> columns_;
   std::unordered_map<std::string, std::size_t> index_;
   std::size_t columns_in_file_ = 0;
-  std::vector<std::size_t> order_;   ///< the columns of the row before, in the order of its keys
+  std::vector<std::size_t> order_;   ///< the columns of the previous row, in the order of its keys
   std::vector<const Value*> cells_;  ///< scratch: the current row by column
   std::string prefix_;               ///< scratch
 };

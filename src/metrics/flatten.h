@@ -10,9 +10,9 @@ namespace lockstep::metrics {
 template <class Visit>
 void for_each_leaf(const Value& object, std::string& prefix, Visit&& visit);
 
-/// Calls visit(path, leaf) for `value`, found at `key`, or when it is a dict for everything in it that is not itself a
-/// dict, in order; path is the keys joined by `/`, valid during the call. Empty dicts leave no trace. `prefix` is
-/// scratch space: the path of the dict around, with a `/` at its end; empty at the outermost.
+/// Calls visit(path, leaf) for `value`, found at `key`, or, if it is a dict, for every leaf in it that is not a dict,
+/// in order. `path` is the keys joined by `/`, valid during the call. Empty dicts are skipped. `prefix` is scratch
+/// space: the path of the enclosing dict with a trailing `/`; empty at the top.
 template <class Visit>
 void for_each_leaf_at(const std::string& key, const Value& value, std::string& prefix, Visit&& visit) {
   if (prefix.empty() && !value.is_object()) return visit(std::string_view(key), value);

@@ -21,7 +21,7 @@ void cut_torn_line(sys::Files& files, const std::filesystem::path& path) {
 JsonSink::~JsonSink() {
   try {
     close();
-  } catch (const StorageError&) {  // whoever needs to know has called close()
+  } catch (const StorageError&) {  // callers that need the error call close()
   }
 }
 
@@ -46,7 +46,7 @@ void JsonSink::write(const Value& result, long /*step*/) {
       slot.text += ": ";
     }
     out += slot.text;
-    // Comparing is several times cheaper than writing the configuration out again for every report.
+    // Comparing is several times cheaper than encoding the configuration again for every report.
     if (key == kConfigKey && value == config_)
       out += config_text_;
     else

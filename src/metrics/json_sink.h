@@ -9,8 +9,8 @@
 
 namespace lockstep::metrics {
 
-/// result.json, or a file of another `name`: one JSON object a line, keys in the result's order. A last line without
-/// its end, left by a driver that was killed, is cut off at start().
+/// result.json, or a file of another `name`: one JSON object per line, keys in the result's order. start() cuts off an
+/// incomplete last line, which a killed driver left.
 class JsonSink final : public ReportSink {
  public:
   explicit JsonSink(const std::filesystem::path& directory, sys::Files& files = sys::files(),
@@ -24,7 +24,7 @@ class JsonSink final : public ReportSink {
   void close() override { file_.close(); }
 
  private:
-  /// A key at this position of the result before, with its JSON text up to the value.
+  /// The key at this position of the previous result, with its JSON text up to the value.
   struct Slot {
     std::string key;
     std::string text;

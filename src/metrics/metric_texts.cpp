@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kLongestText = 24;
 
-/// Empty: too long for a line, or no plain value.
+/// Empty if it is too long for a line or not a plain value.
 std::string value_text(const Value& value) {
   if (value.is_number_float()) return short_number(value.get<double>());
   if (value.is_number() || value.is_boolean()) return to_json(value);
@@ -29,9 +29,9 @@ struct Texts {
 
   void add(const Value& dict, const std::string& prefix) {
     for (const auto& [key, value] : dict.get_ref<const Value::object_t&>()) {
-      if (found.size() >= most) return;  // a report may have very many
+      if (found.size() >= most) return;  // a report may have many
       if (prefix.empty() && keys == Keys::reported && is_autofilled(key)) continue;
-      if (is_summary(value)) continue;  // as the array itself
+      if (is_summary(value)) continue;  // skipped, like arrays
       if (value.is_object())
         add(value, prefix + key + "/");
       else if (const std::string text = value_text(value); !text.empty())

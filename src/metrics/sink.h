@@ -10,18 +10,18 @@
 
 namespace lockstep::metrics {
 
-/// A place where rank 0's results go. The driver calls it from one thread: start() once, then write() for each result,
-/// flush() now and then, close() at the end. Everything throws StorageError with the path when the disk refuses;
+/// A destination of rank 0's results. The driver calls it from one thread: start() once, then write() for each result,
+/// flush() now and then, close() at the end. All functions throw StorageError with the path if the disk fails;
 /// destructors never throw, and flush what they can.
 class ReportSink {
  public:
   virtual ~ReportSink() = default;
-  /// Opens the place, going on after what a restored run finds there. `config` is the run's configuration, which
-  /// results repeat.
+  /// Opens the destination, and continues after what an earlier driver of the run wrote. `config` is the run's
+  /// configuration, which every result repeats.
   virtual void start(const Value& config) = 0;
   /// One result, a dict with the autofilled keys; `step` is its training iteration.
   virtual void write(const Value& result, long step) = 0;
-  /// Afterwards another process can read all that was written.
+  /// Afterwards other processes can read everything that was written.
   virtual void flush() = 0;
   /// Flushes and closes. A second call does nothing.
   virtual void close() = 0;

@@ -58,7 +58,7 @@ std::uint32_t masked_crc(std::string_view bytes) {
 TensorBoardSink::~TensorBoardSink() {
   try {
     close();
-  } catch (const StorageError&) {  // whoever needs to know has called close()
+  } catch (const StorageError&) {  // callers that need the error call close()
   }
 }
 

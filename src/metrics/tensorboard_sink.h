@@ -10,12 +10,12 @@
 
 namespace lockstep::metrics {
 
-/// events.out.tfevents.<time>.<hostname>.<n>: an event file that TensorBoard reads, a new one at every start(). Each
-/// result is one event with a scalar for every number or bool; the tag is its key, nested keys joined by `/`. The run's
-/// configuration is left out: it has no curve.
+/// events.out.tfevents.<time>.<hostname>.<n>: an event file for TensorBoard, a new one at every start(). Each result is
+/// one event with a scalar for every number or bool; the tag is its key, nested keys joined by `/`. The run's
+/// configuration, which never changes, is left out.
 ///
 /// The format is TFRecord (length, its masked CRC-32C, data, its masked CRC-32C) around protobuf messages `Event`,
-/// written here byte by byte: the library would clash with the one inside TensorFlow.
+/// written by hand, because the protobuf library would clash with the one inside TensorFlow.
 class TensorBoardSink final : public ReportSink {
  public:
   explicit TensorBoardSink(std::filesystem::path directory, sys::Files& files = sys::files())
@@ -28,7 +28,7 @@ class TensorBoardSink final : public ReportSink {
   void close() override { file_.close(); }
 
  private:
-  /// The n-th scalar of the result before: its key, and its Summary.Value up to the number.
+  /// The n-th scalar of the previous result: its key, and its Summary.Value up to the number.
   struct Slot {
     std::string key;
     std::string encoded;

@@ -40,10 +40,10 @@ bool is_inside(const fs::path& root, const fs::path& path) {
 
 }  // namespace
 
-/// Either a directory or files in memory, and what has been learnt about them so far.
+/// Either a directory or files in memory, and what is known about them so far.
 struct Checkpoint::Contents {
   std::optional<fs::path> directory;
-  store::FileMap memory;  ///< manifest.json too, where it came with one
+  store::FileMap memory;  ///< including manifest.json, if there is one
 
   mutable std::mutex mutex;
   mutable bool manifest_read = false;
@@ -53,7 +53,7 @@ struct Checkpoint::Contents {
 
   std::string title() const { return directory ? in_quotes(directory->native()) : "the checkpoint in memory"; }
 
-  /// The file that `name` stands for, links resolved; nothing when there is none.
+  /// The file that `name` refers to, links resolved; nothing if there is none.
   std::optional<fs::path> locate(const std::string& name) const {
     const fs::path relative(name);
     if (name.empty() || relative.is_absolute() || name == kManifestName) return std::nullopt;
@@ -78,7 +78,7 @@ struct Checkpoint::Contents {
     return manifest;
   }
 
-  /// Throws unless the file's bytes are what the manifest, if there is one, says. Each file is hashed once.
+  /// Throws unless the file's bytes match the manifest, if there is one. Each file is hashed once.
   void check(const std::string& name, std::span<const std::byte> bytes) const {
     const auto& listed = read_manifest();
     if (!listed || verified.contains(name)) return;
@@ -86,8 +86,8 @@ struct Checkpoint::Contents {
         std::find_if(listed->files.begin(), listed->files.end(), [&](const auto& e) { return e.name == name; });
     const std::string_view problem =
         entry == listed->files.end()                             ? "is not in its manifest.json"
-        : entry->size != static_cast<std::int64_t>(bytes.size()) ? "has not the size that its manifest.json says"
-        : entry->xxh3_128 != store::hash_of(bytes)               ? "has not the hash that its manifest.json says"
+        : entry->size != static_cast<std::int64_t>(bytes.size()) ? "does not have the size in its manifest.json"
+        : entry->xxh3_128 != store::hash_of(bytes)               ? "does not have the hash in its manifest.json"
                                                                  : "";
     if (!problem.empty())
       throw StorageError("[checkpoint] " + in_quotes(name) + " of " + title() + " " + std::string(problem) +
@@ -102,7 +102,7 @@ struct Checkpoint::Contents {
     return files;
   }
 
-  /// Writes all files but the manifest below `target`, which is made.
+  /// Writes all files except the manifest into `target`, which is created.
   void write(const fs::path& target) const {
     sys::files().make_directory(target);
     store::PartWriter writer(sys::files(), target);
@@ -148,7 +148,7 @@ Checkpoint Checkpoint::from_files(std::vector<std::pair<std::string, Bytes>> fil
       throw ConfigError("[checkpoint] the file name " + in_quotes(name) + " " + problem +
                         "; give the file another name");
     if (!contents->memory.try_emplace(name, std::move(file.second)).second)
-      throw ConfigError("[checkpoint] the file name " + in_quotes(name) + " stands twice");
+      throw ConfigError("[checkpoint] the file name " + in_quotes(name) + " occurs twice");
   }
   return Checkpoint(std::move(contents));
 }
@@ -205,7 +205,7 @@ void Checkpoint::to_directory(const fs::path& path) const {
   if (contents_->directory && target == clean_absolute(*contents_->directory)) return;
   const FileKind kind = files.info(target).kind;
   if (kind != FileKind::none && kind != FileKind::directory)
-    throw StorageError("[checkpoint] " + in_quotes(target.native()) + " is there and is not a directory");
+    throw StorageError("[checkpoint] " + in_quotes(target.native()) + " exists and is not a directory");
   if (files.info(target / kManifestName).kind != FileKind::none)
     throw StorageError("[checkpoint] " + in_quotes(target.native()) +
                        " holds a committed checkpoint, which is never changed; choose another directory");
@@ -230,7 +230,7 @@ void Checkpoint::to_directory(const fs::path& path) const {
     try {
       files.remove_tree(partial);
     } catch (const StorageError&) {
-      // The first error says more.
+      // The first error matters more.
     }
     throw;
   }

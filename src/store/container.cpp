@@ -72,7 +72,7 @@ FileMap read_container(std::span<const std::uint8_t> bytes) {
       refuse("the file name " + in_quotes(name.substr(0, 100)) + " " + problem);
     const auto contents = reader.take(reader.number());
     if (!files.try_emplace(name, contents.begin(), contents.end()).second)
-      refuse("the file name " + in_quotes(name) + " stands twice");
+      refuse("the file name " + in_quotes(name) + " occurs twice");
   }
   if (reader.left() > 0) refuse(std::to_string(reader.left()) + " bytes are left over");
   return files;

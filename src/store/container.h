@@ -10,7 +10,7 @@ namespace lockstep::store {
 
 using FileMap = std::map<std::string, Bytes>;
 
-/// Files as one string of bytes (Checkpoint::to_bytes). Numbers are 64 bits, unsigned, little endian:
+/// Files as one byte string (Checkpoint::to_bytes). Numbers are 64 bits, unsigned, little endian:
 ///
 ///     "LSCKPT01"
 ///     number of files
@@ -18,8 +18,8 @@ using FileMap = std::map<std::string, Bytes>;
 Bytes begin_container(std::size_t count);
 void append_file(Bytes& container, std::string_view name, std::span<const std::uint8_t> contents);
 
-/// The inverse. Throws StorageError for anything else: cut off, lengths beyond the end, bytes left over, a name that is
-/// not allowed (see file_name_problem; manifest.json is) or stands twice.
+/// The inverse. Throws StorageError for malformed input: truncated, lengths beyond the end, trailing bytes, a name that
+/// is not allowed (see file_name_problem; manifest.json is allowed) or occurs twice.
 FileMap read_container(std::span<const std::uint8_t> bytes);
 
 }  // namespace lockstep::store

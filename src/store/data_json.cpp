@@ -54,7 +54,7 @@ class Encoder {
   explicit Encoder(const std::function<bool(const std::string&)>& is_tensor) : is_tensor_(is_tensor) {}
 
   Value encode(const Value& value, int depth) const {
-    // A reserved object adds up to three levels, and reading checks what was written.
+    // A reserved object adds up to three levels, and the reader checks the depth of what was written.
     if (depth > kMaxJsonDepth / 4)
       throw ConfigError("[checkpoint] the dict is nested more than " + std::to_string(kMaxJsonDepth / 4) +
                         " levels deep; make it flatter");

@@ -18,7 +18,7 @@ std::vector<fs::path> places_of_run(const fs::path& name) {
   try {
     places.push_back(default_storage_path() / name);
   } catch (const ConfigError&) {
-    // Without a home directory there is no default place: only paths name runs.
+    // Without a home directory there is no default storage path: only paths can name runs.
   }
   return places;
 }

@@ -6,11 +6,11 @@
 
 namespace lockstep::store {
 
-/// Where the run that a user names may lie, in the order of preference: `name` as a path; and below the default storage
-/// path, unless `name` is absolute or leads out of it by `..`.
+/// Where a run that the user names may be, in order of preference: `name` as a path, then `name` in the default storage
+/// path, unless it is absolute or leads out of it with `..`.
 std::vector<std::filesystem::path> places_of_run(const std::filesystem::path& name);
 
-/// The first of these that holds a run; nothing when none does. Throws StorageError when one cannot be looked at.
+/// The first of these that holds a run, or nothing. Throws StorageError if one cannot be examined.
 std::optional<std::filesystem::path> find_run(const std::filesystem::path& name);
 
 }  // namespace lockstep::store

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <optional>
 
+#include "store/run_directory.h"
+#include "store/run_record.h"
 #include "sys/private_files.h"
 
 namespace lockstep::store {
@@ -28,7 +30,7 @@ bool has_contents(sys::Files& files, const fs::path& path, std::span<const std::
   return mapping.bytes().size() == bytes.size() && std::memcmp(mapping.bytes().data(), bytes.data(), bytes.size()) == 0;
 }
 
-/// The directory of shared functions; nothing when it is not there or not this user's alone.
+/// The directory of shared functions; nothing if it is missing or not private to this user.
 std::optional<fs::path> shared_directory(sys::Files& files, const fs::path& storage_path, bool make) {
   fs::path path = storage_path;
   try {
@@ -40,25 +42,25 @@ std::optional<fs::path> shared_directory(sys::Files& files, const fs::path& stor
       sys::check_private(info, path);
     }
   } catch (const StorageError&) {
-    return std::nullopt;  // each run has a file of its own then
+    return std::nullopt;  // then each run has its own file
   }
   return path;
 }
 
-/// Makes `path` a further name of `shared`; false, and nothing is changed, when that does not give these contents.
+/// Links `path` to `shared`; returns false, and changes nothing, if that does not give these contents.
 bool take(sys::Files& files, const fs::path& shared, const fs::path& path, std::span<const std::byte> bytes) {
   const fs::path partial = fs::path(path) += ".partial";
   files.remove_tree(partial);
   if (!files.link(shared, partial)) return false;
   try {
-    // Looked at under its new name: what lies in the run directory nobody else can exchange.
+    // Check it under its new name: nobody else can replace a file in the run directory.
     if (has_contents(files, partial, bytes)) {
       files.rename(partial, path);
       files.sync_directory(path.parent_path());
       return true;
     }
   } catch (const StorageError&) {
-    // Not this user's, or not readable: no good either.
+    // Not this user's, or not readable: do not use it.
   }
   files.remove_file(partial);
   files.remove_file(shared);
@@ -89,17 +91,28 @@ void write_function(sys::Files& files, const fs::path& run, std::span<const std:
   try {
     if (directory && take(files, shared, path, bytes)) return;
   } catch (const StorageError&) {
-    // Sharing saves room; without it the run is as good.
+    // Sharing only saves space; the run works without it.
   }
   files.replace_file(path, bytes);
   if (!directory) return;
   try {
     remove_unused(files, *directory);
-    // With two names from the start: another driver that looks for unused ones leaves it alone.
+    // It has two links from the start, so that another driver does not remove it as unused.
     files.link(path, shared);
   } catch (const StorageError&) {
     // As above.
   }
+}
+
+SavedFunction read_function(const fs::path& run) {
+  sys::PrivateFiles files;
+  files.enter(run);
+  const RunDirectory directory(run, files);
+  const auto record = RunRecord::from_value(directory.read_run_json());
+  SavedFunction saved{directory.read_file("function.pkl"), {}};
+  for (const std::string& sha256 : {record.function_sha256, record.function_sha256_next})
+    if (!sha256.empty()) saved.sha256.push_back(sha256);
+  return saved;
 }
 
 std::uint64_t remove_unused_functions(const fs::path& storage_path, sys::Files& files) {

@@ -7,7 +7,7 @@
 
 namespace lockstep::store {
 
-/// XXH3-128 of bytes that come in pieces, as 32 hexadecimal digits (what `xxhsum -H2` prints).
+/// XXH3-128 of bytes that arrive in pieces, as 32 hexadecimal digits (as `xxhsum -H2` prints it).
 class Hasher {
  public:
   Hasher();
@@ -22,7 +22,7 @@ class Hasher {
   std::unique_ptr<State, Free> state_;
 };
 
-/// The same of bytes that are all there.
+/// The same for bytes in one piece.
 std::string hash_of(std::span<const std::byte> bytes);
 
 }  // namespace lockstep::store

@@ -12,14 +12,15 @@
 
 namespace lockstep::store {
 
-/// A new file of a checkpoint: hashes while it writes, and keeps the disk busy meanwhile. Large pieces are not copied.
+/// A new file of a checkpoint. Hashes while it writes, and starts writing to disk early. Large pieces are not copied.
 class HashedFile {
  public:
-  /// `file` is new and open for writing. Sets `size` bytes aside, which is what will be written so far as it is known.
+  /// `file` is new and open for writing. Reserves `size` bytes, the expected size.
   HashedFile(sys::Files& files, sys::OpenFile file, std::uint64_t size);
 
   void write(std::span<const std::byte> bytes);
-  /// Makes the contents durable (not yet the name: sync the directory) and says what they are.
+  /// Makes the contents durable and returns their size and hash. The name is durable only after a sync of the
+  /// directory.
   FileEntry finish(std::string name);
 
  private:
@@ -29,12 +30,12 @@ class HashedFile {
   sys::Files& files_;
   sys::OpenFile file_;
   Hasher hasher_;
-  std::vector<std::byte> small_;  ///< pieces too small for a system call of their own
+  std::vector<std::byte> small_;  ///< collects pieces too small for their own system call
   std::uint64_t written_ = 0;
-  std::uint64_t started_ = 0;  ///< how far writeback has been asked for
+  std::uint64_t started_ = 0;  ///< offset up to which writeback was requested
 };
 
-/// Size and hash of a file that is there.
+/// Size and hash of an existing file.
 FileEntry hash_file(sys::Files& files, const std::filesystem::path& path, std::string name);
 
 }  // namespace lockstep::store

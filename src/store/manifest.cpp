@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "base/json.h"
@@ -55,6 +56,11 @@ FileEntry file_entry(const Value& value, std::string_view where) {
 
 }  // namespace
 
+std::int64_t Manifest::size() const {
+  const auto add = [](std::int64_t sum, const FileEntry& file) { return sum + file.size; };
+  return std::accumulate(files.begin(), files.end(), std::int64_t{0}, add);
+}
+
 Value to_value(const Manifest& manifest) {
   Value files = Value::array();
   for (const auto& entry : manifest.files)
@@ -100,7 +106,7 @@ Manifest parse_manifest(std::string_view text, std::string_view where) {
   for (const auto& item : files) {
     manifest.files.push_back(file_entry(item, where));
     const auto& name = manifest.files.back().name;
-    if (!names.insert(name).second) refuse(where, "the file name " + in_quotes(name) + " stands twice");
+    if (!names.insert(name).second) refuse(where, "the file name " + in_quotes(name) + " occurs twice");
   }
   return manifest;
 }
@@ -110,7 +116,7 @@ Manifest read_manifest(sys::Files& files, const std::filesystem::path& directory
   return parse_manifest(files.read_text(path), path.native());
 }
 
-std::vector<FileEntry> merge_parts(const std::vector<Part>& parts) {
+std::vector<FileEntry> merge_parts(const std::vector<RankFiles>& parts) {
   std::map<std::string, std::pair<int, FileEntry>> merged;
   for (const auto& part : parts) {
     for (const auto& entry : part.files) {
@@ -125,7 +131,7 @@ std::vector<FileEntry> merge_parts(const std::vector<Part>& parts) {
   for (auto& [name, owner] : merged) {
     if (owner.second.xxh3_128.empty())
       throw StorageError("[checkpoint] rank " + std::to_string(owner.first) + " found " + in_quotes(name) +
-                         " there already, and no rank says that it wrote it; the checkpoint is not committed");
+                         " there already, and no rank wrote it; the checkpoint is not committed");
     files.push_back(std::move(owner.second));
   }
   return files;

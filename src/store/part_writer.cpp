@@ -19,20 +19,23 @@ void check_name(const std::string& name) {
     throw ConfigError("[checkpoint] the file name " + in_quotes(name) + " " + problem + "; give the file another name");
 }
 
-/// The manifest of a committed checkpoint; nothing when manifest.json is not there. One of somebody else's is refused.
+/// The manifest of a committed checkpoint; nothing if there is no manifest.json. A manifest.json that is not ours is
+/// refused.
 std::optional<Manifest> manifest_in(sys::Files& files, const fs::path& directory) {
   if (files.info(directory / kManifestName).kind == sys::FileKind::none) return std::nullopt;
   try {
     return read_manifest(files, directory);
   } catch (const StorageError& error) {
     throw ConfigError("[checkpoint] " + in_quotes((directory / kManifestName).native()) +
-                      " has the name of Lockstep's own file and is not one; give it another name (" + error.what() +
+                      " has the name of a file of Lockstep's, but is not one; give it another name (" + error.what() +
                       ")");
   }
 }
 
-void check_copied(const Manifest& manifest, const std::vector<FileEntry>& copied, const fs::path& source) {
+void check_copied(const Manifest& manifest, const std::vector<FileEntry>& copied, const fs::path& source,
+                  const std::set<std::string>& without) {
   for (const auto& entry : manifest.files) {
+    if (without.contains(entry.name)) continue;
     const auto found = std::find_if(copied.begin(), copied.end(), [&](const auto& c) { return c.name == entry.name; });
     const bool unchanged = found != copied.end() && (*found == entry || found->xxh3_128.empty());
     if (!unchanged)
@@ -88,7 +91,7 @@ FileEntry PartWriter::write_one(const std::string& name, std::uint64_t size, Fil
 }
 
 void PartWriter::sync_directories() {
-  // The deepest first: a name must not be durable before what it names.
+  // Deepest first: a name must not be durable before its contents.
   for (auto directory = directories_.rbegin(); directory != directories_.rend(); ++directory)
     files_.sync_directory(*directory);
 }
@@ -98,7 +101,7 @@ std::vector<FileEntry> PartWriter::write_files(std::span<const MemoryFile> conte
   for (const auto& file : contents) {
     check_name(file.name);
     if (!names.insert(file.name).second)
-      throw ConfigError("[checkpoint] the file name " + in_quotes(file.name) + " stands twice");
+      throw ConfigError("[checkpoint] the file name " + in_quotes(file.name) + " occurs twice");
   }
   std::vector<FileEntry> entries;
   for (const auto& file : contents)
@@ -123,25 +126,25 @@ std::vector<FileEntry> PartWriter::write_dict(const DictParts& parts) {
   return entries;
 }
 
-std::vector<FileEntry> PartWriter::copy_directory(const fs::path& source) {
+std::vector<FileEntry> PartWriter::copy_directory(const fs::path& source, const std::set<std::string>& without) {
   try {
-    return copy(source);
+    return copy(source, without);
   } catch (...) {
     for (const auto& path : made_) {
       try {
         files_.remove_file(path);
       } catch (const StorageError&) {
-        // The first error says more.
+        // The first error matters more.
       }
     }
     throw;
   }
 }
 
-std::vector<FileEntry> PartWriter::copy(const fs::path& source) {
+std::vector<FileEntry> PartWriter::copy(const fs::path& source, const std::set<std::string>& without) {
   auto tree = list_tree(files_, source, Links::follow_inside);
   const auto manifest = manifest_in(files_, source);
-  std::erase_if(tree, [](const TreeFile& file) { return file.name == kManifestName; });
+  std::erase_if(tree, [&](const TreeFile& file) { return file.name == kManifestName || without.contains(file.name); });
   for (const auto& file : tree) check_name(file.name);
   std::vector<FileEntry> entries;
   std::vector<std::byte> buffer(std::size_t{1} << 18);
@@ -152,7 +155,7 @@ std::vector<FileEntry> PartWriter::copy(const fs::path& source) {
       files_.close(std::move(in));
     }));
   }
-  if (manifest) check_copied(*manifest, entries, source);
+  if (manifest) check_copied(*manifest, entries, source, without);
   sync_directories();
   return entries;
 }

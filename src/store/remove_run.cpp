@@ -31,7 +31,7 @@ struct stat status_of(int fd, const fs::path& path) {
 
 bool is_same(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
 
-/// What is in the directory; all of it, since removing while reading may skip entries.
+/// All entries of the directory, read first: removing while reading may skip entries.
 std::vector<std::string> names_in(int directory, const fs::path& path) {
   Descriptor own(::openat(directory, ".", kDirectory));
   if (!own) throw_file_error("list", path, errno);
@@ -49,12 +49,12 @@ std::vector<std::string> names_in(int directory, const fs::path& path) {
   return names;
 }
 
-/// Removes what is in an open directory. `path` is for messages only.
+/// Removes the contents of an open directory. `path` is for messages only.
 void remove_contents(int directory, const fs::path& path) {
   const auto device = status_of(directory, path).st_dev;
   for (const std::string& name : names_in(directory, path)) {
     if (::unlinkat(directory, name.c_str(), 0) == 0 || errno == ENOENT) continue;
-    // Linux says EISDIR of a directory, POSIX allows EPERM.
+    // For a directory, Linux returns EISDIR; POSIX allows EPERM.
     if (errno != EISDIR && errno != EPERM) throw_file_error("remove", path / name, errno);
     const Descriptor inner(::openat(directory, name.c_str(), kDirectory));
     if (!inner) throw_file_error("remove", path / name, errno);
@@ -65,7 +65,7 @@ void remove_contents(int directory, const fs::path& path) {
   }
 }
 
-/// Removes `name`, which `directory` is open at.
+/// Removes the directory `name`, which is open as `directory`.
 void remove_opened(int parent, const fs::path& parent_path, int directory, const std::string& name) {
   const fs::path path = parent_path / name;
   remove_contents(directory, path);
@@ -95,22 +95,22 @@ Removal remove_run(const fs::path& path) {
   if (!run) throw_file_error("open the directory", whole, errno);
   const struct stat status = status_of(run.get(), whole);
   if (status.st_uid != ::geteuid() || !has_run_json(run.get())) return Removal::no_run;
-  // No driver can begin to restore it from here on.
+  // From here on no driver can start to restore it.
   const auto lock = sys::DirectoryLock::take(run.get());
   if (!lock) return Removal::in_use;
 
-  // A name of its own as long as the directory is there: the file system gives the number to no other.
+  // A unique name as long as the directory exists: the file system gives its inode number to no other.
   const std::string removed = std::string(kRemovedPrefix) + std::to_string(status.st_ino);
   if (::renameat(parent.get(), name.c_str(), parent.get(), removed.c_str()) != 0)
     throw_file_error("rename", whole, errno);
   struct stat renamed {};
   if (::fstatat(parent.get(), removed.c_str(), &renamed, AT_SYMLINK_NOFOLLOW) != 0 || !is_same(status, renamed)) {
-    // Somebody has put another directory there since we looked: it gets its name back.
+    // Another directory took this name since we looked: rename it back.
     (void)::renameat2(parent.get(), removed.c_str(), parent.get(), name.c_str(), RENAME_NOREPLACE);
     return Removal::no_run;
   }
   if (::unlinkat(run.get(), "run.json", 0) != 0) throw_file_error("remove", whole / "run.json", errno);
-  // Durable before the rest goes: a power cut must not bring run.json back to half a run.
+  // Make this durable first: a power cut must not bring run.json back to a partly removed run.
   if (::fsync(run.get()) != 0 && errno != EINVAL) throw_file_error("sync the directory", whole, errno);
   remove_opened(parent.get(), whole.parent_path(), run.get(), removed);
   return Removal::done;
@@ -122,7 +122,7 @@ void remove_leftovers(const fs::path& storage) {
     if (!name.starts_with(kRemovedPrefix)) continue;
     const Descriptor left(::openat(parent.get(), name.c_str(), kDirectory));
     if (!left || status_of(left.get(), storage / name).st_uid != ::geteuid() || has_run_json(left.get())) continue;
-    // Another process may be at it.
+    // Another process may be removing it.
     if (const auto lock = sys::DirectoryLock::take(left.get())) remove_opened(parent.get(), storage, left.get(), name);
   }
 }

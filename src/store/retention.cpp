@@ -14,7 +14,7 @@ Retention decide_retention(std::vector<ScoredCheckpoint> checkpoints, std::optio
                            const std::set<int>& protect) {
   std::sort(checkpoints.begin(), checkpoints.end(), [](const auto& a, const auto& b) { return a.seq < b.seq; });
   const int latest = checkpoints.empty() ? -1 : checkpoints.back().seq;
-  // Stable, so that of equal ones the later stays behind the earlier, nearer to the best.
+  // A stable sort, so that of equal ones the later comes after the earlier, nearer to the best.
   std::stable_sort(checkpoints.begin(), checkpoints.end(), [&](const ScoredCheckpoint& a, const ScoredCheckpoint& b) {
     if (!is_number(a.score) || !is_number(b.score)) return !is_number(a.score) && is_number(b.score);
     return order == ScoreOrder::max ? *a.score < *b.score : *a.score > *b.score;

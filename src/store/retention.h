@@ -10,7 +10,8 @@ enum class ScoreOrder { max, min };
 
 struct ScoredCheckpoint {
   int seq = 0;
-  std::optional<double> score;  ///< nothing, like NaN, is worse than any number; without scores all have nothing
+  std::optional<double>
+      score;  ///< missing and NaN are worse than any number; without a score attribute all are missing
 };
 
 struct Retention {
@@ -18,8 +19,8 @@ struct Retention {
   std::vector<int> best;    ///< the num_to_keep best: worst first, best last
 };
 
-/// Which checkpoints stay. Equal scores: the later is better. Without `num_to_keep` all stay and all are listed.
-/// The latest and those in `protect` are never removed, so that more than num_to_keep may stay.
+/// Decides which checkpoints are kept. If scores are equal, the later is better. Without `num_to_keep` all are kept and
+/// listed. The latest and those in `protect` are never removed, so more than num_to_keep may be kept.
 Retention decide_retention(std::vector<ScoredCheckpoint> checkpoints, std::optional<int> num_to_keep, ScoreOrder order,
                            const std::set<int>& protect = {});
 

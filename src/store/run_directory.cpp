@@ -10,6 +10,8 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "store/run_record.h"
+#include "store/stop_request.h"
 #include "store/tree.h"
 #include "store/verify.h"
 #include "sys/private_files.h"
@@ -44,7 +46,7 @@ std::optional<CheckpointName> parse_name(std::string_view name) {
 
 bool is_name_of_a_run(std::string_view name) {
   static const std::set<std::string_view> kNames = {kRunJson,       "params.json",      "function.pkl", "result.json",
-                                                    "progress.csv", "progress.csv.tmp", "logs"};
+                                                    "progress.csv", "progress.csv.tmp", "logs",         kStopRequest};
   return kNames.contains(name) || name.starts_with(kPrefix) || name.starts_with("events.out.tfevents.") ||
          name.ends_with(kPartial) || name.ends_with(kTrash);
 }
@@ -57,7 +59,7 @@ fs::path default_storage_path() {
   if (path != "~" && !path.starts_with("~/")) return path;
   const char* home = std::getenv("HOME");
   if (home == nullptr || *home == '\0')
-    throw ConfigError("[run] HOME is not set; set LOCKSTEP_STORAGE_PATH or give a directory");
+    throw ConfigError("[storage] HOME is not set; set LOCKSTEP_STORAGE_PATH or give a directory");
   return home + path.substr(1);
 }
 
@@ -65,13 +67,13 @@ bool RunDirectory::exists() const { return files_.info(path_ / kRunJson).kind ==
 
 void RunDirectory::create() {
   if (exists())
-    throw ConfigError("[run] there is a run in " + in_quotes(path_.native()) +
-                      " already; choose another name, or restore that run to go on with it");
+    throw ConfigError("[run_directory] there is a run in " + in_quotes(path_.native()) +
+                      " already; choose another name, or restore that run to continue it");
   const auto info = files_.info(path_, false);
   if (info.kind != FileKind::none) {
     sys::check_private(info, path_);
     if (info.kind != FileKind::directory || !is_unused())
-      throw ConfigError("[run] " + in_quotes(path_.native()) +
+      throw ConfigError("[run_directory] " + in_quotes(path_.native()) +
                         " exists already and is neither a run nor an empty directory; choose another name");
   }
   files_.make_directories(path_);
@@ -79,7 +81,7 @@ void RunDirectory::create() {
 }
 
 bool RunDirectory::is_unused() const {
-  // What a driver leaves that was killed before it wrote run.json: an empty logs/ and some of these.
+  // A driver that was killed before it wrote run.json leaves an empty logs/ and some of these.
   static const std::set<std::string> kEarlier = {"params.json", "function.pkl", "run.json.partial",
                                                  "params.json.partial", "function.pkl.partial"};
   for (const auto& item : files_.list(path_)) {
@@ -92,7 +94,8 @@ bool RunDirectory::is_unused() const {
 
 void RunDirectory::open() {
   if (!exists())
-    throw ConfigError("[run] there is no run in " + in_quotes(path_.native()) + " (no run.json); check the path");
+    throw ConfigError("[run_directory] there is no run in " + in_quotes(path_.native()) +
+                      " (no run.json); check the path");
   check_owner();
   make_logs();
 }
@@ -114,10 +117,10 @@ void RunDirectory::check_owner_below(const fs::path& path) const {
 void RunDirectory::lock() {
   lock_ = sys::DirectoryLock::take(path_);
   if (lock_) return;
-  const Value run = exists() ? read_run_json() : Value::object();
-  const Value* pid = find_path(run, "driver/pid");
-  throw ConfigError("[run] the run in " + in_quotes(path_.native()) + " is in the hands of another process" +
-                    (pid != nullptr ? " (pid " + to_json(*pid) + ")" : "") + "; wait for its end or stop it first");
+  std::string ignored;
+  const int pid = exists() ? RunRecord::from_value(read_run_json(), &ignored).driver.pid : 0;
+  throw ConfigError("[run_directory] the run in " + in_quotes(path_.native()) + " is used by another process" +
+                    (pid != 0 ? " (pid " + std::to_string(pid) + ")" : "") + "; wait for its end or stop it first");
 }
 
 void RunDirectory::make_logs() {
@@ -126,7 +129,7 @@ void RunDirectory::make_logs() {
 
 fs::path RunDirectory::file_path(std::string_view name) const {
   if (name.find('/') != std::string_view::npos || !file_name_problem(name).empty())
-    throw InternalError("[run] " + in_quotes(name) + " is no name for a file of a run directory");
+    throw InternalError("[run_directory] " + in_quotes(name) + " is not allowed as the name of a file of a run");
   return path_ / name;
 }
 
@@ -161,7 +164,7 @@ std::vector<int> RunDirectory::checkpoint_directories() const {
   std::vector<int> seqs;
   for (const auto& item : files_.list(path_)) {
     const auto name = parse_name(item.name);
-    // A name that a person made up ("checkpoint_7") is none of ours: checkpoint_path(7) would not find it.
+    // Skip names that we do not write, such as "checkpoint_7": checkpoint_path(7) would not find it.
     if (name && item.kind == FileKind::directory && item.name == checkpoint_name(name->seq)) seqs.push_back(name->seq);
   }
   std::sort(seqs.begin(), seqs.end());
@@ -192,18 +195,18 @@ fs::path RunDirectory::commit(std::string_view partial, const Manifest& manifest
   const bool is_partial = partial.size() > kPartial.size() && partial.ends_with(kPartial) &&
                           partial.find('/') == std::string_view::npos && (!name || name->seq == manifest.seq);
   if (!is_partial)
-    throw StorageError("[checkpoint] " + in_quotes(partial) + " is no directory that checkpoint " +
-                       std::to_string(manifest.seq) + " can be committed from");
+    throw StorageError("[checkpoint] " + in_quotes(partial) + " is not a directory from which checkpoint " +
+                       std::to_string(manifest.seq) + " can be committed");
   const fs::path from = path_ / partial;
   const fs::path to = checkpoint_path(manifest.seq);
   const std::string text = to_text(manifest);
   if (const auto problems = compare_sizes(from, manifest.files, files_); !problems.empty())
-    throw StorageError("[checkpoint] " + in_quotes(from.native()) + " is not what the workers say they wrote: " +
+    throw StorageError("[checkpoint] " + in_quotes(from.native()) + " does not match what the workers reported: " +
                        to_text(problems) + "; the checkpoint is not committed");
   if (files_.info(to, false).kind != FileKind::none)
     throw StorageError("[checkpoint] " + in_quotes(to.native()) + " exists already; the checkpoint is not committed");
 
-  // Whatever is in a `.partial` directory does not count, so the manifest needs no temporary name.
+  // Nothing reads a `.partial` directory, so the manifest needs no temporary name.
   sys::OpenFile file = files_.open(from / kManifestName, sys::OpenMode::replace);
   files_.write_all(file, std::as_bytes(std::span(text)));
   files_.sync(file);
@@ -220,7 +223,8 @@ void RunDirectory::remove_checkpoint(int seq) {
   const fs::path trash = path_ / (checkpoint_name(seq) + std::string(kTrash));
   files_.remove_tree(trash);
   files_.rename(from, trash);
-  // Durable before the first file goes: a power cut must not bring the name back with half of its files.
+  // Make this durable before the first file is removed: after a power cut the name must not be back with half of its
+  // files.
   files_.sync_directory(path_);
   files_.remove_tree(trash);
 }
@@ -236,14 +240,14 @@ std::optional<CommittedCheckpoint> RunDirectory::latest_good(const std::function
     const auto problems = verify_checkpoint(checkpoint_path(*seq), files_);
     if (problems.empty()) return checkpoint(*seq);
     if (const auto found = std::ranges::find(problems, true, &Problem::unreadable); found != problems.end())
-      throw StorageError("[checkpoint] " + checkpoint_name(*seq) + " cannot be read, and may be whole: " + found->file +
-                         " " + found->what);
+      throw StorageError("[checkpoint] " + checkpoint_name(*seq) +
+                         " cannot be read, but may be intact: " + found->file + " " + found->what);
     warn(checkpoint_name(*seq) + " is damaged (" + to_text(problems) + "); " +
          (std::next(seq) == seqs.rend() ? "there is no earlier one" : "trying " + checkpoint_name(*std::next(seq))));
   }
   if (seqs.empty()) return std::nullopt;
   throw NoUsableCheckpoint("[checkpoint] every checkpoint in " + in_quotes(path_.native()) +
-                           " is damaged (lockstep checkpoint verify tells how), and without one the run would begin at "
+                           " is damaged (`lockstep checkpoint verify` shows how). Without one the run would begin at "
                            "its first step; move the directories checkpoint_* away to begin there, or give "
                            "resume_from_checkpoint to restore()");
 }

@@ -15,27 +15,27 @@
 
 namespace lockstep::store {
 
-/// Where runs lie by default: LOCKSTEP_STORAGE_PATH, where a `~` at the start is the home directory, else
-/// ~/lockstep_results. Throws ConfigError when it takes HOME and that is not set.
+/// The default storage path: LOCKSTEP_STORAGE_PATH, in which a leading `~` is the home directory, or else
+/// ~/lockstep_results. Throws ConfigError if HOME is needed and not set.
 std::filesystem::path default_storage_path();
 
-/// A checkpoint that is committed.
+/// A committed checkpoint.
 struct CommittedCheckpoint {
   int seq = 0;
   std::filesystem::path path;
   Manifest manifest;
 };
 
-/// There are checkpoints, and every one is damaged.
+/// There are checkpoints, and all of them are damaged.
 class NoUsableCheckpoint : public StorageError {
   using StorageError::StorageError;
 };
 
-/// A run's directory: the run's only state. One driver at a time writes it; anybody may read it meanwhile.
+/// A run's directory, which holds all state of the run. One driver at a time writes it; others may read it at any time.
 ///
-/// Everything that a function has written is durable when it returns, and whatever moment the process ends at, a file
-/// has its old contents or its new ones, and a checkpoint is there whole or not at all. What an interrupted call leaves
-/// bears a name in `.partial` or `.trash`, which nothing reads and remove_partials() removes. Throws StorageError.
+/// When a function returns, everything it wrote is durable. Whenever the process ends, a file has its old or its new
+/// contents, and a checkpoint is either complete or absent. What an interrupted call leaves has a name that ends in
+/// `.partial` or `.trash`; nothing reads it, and remove_partials() removes it. Functions throw StorageError.
 class RunDirectory {
  public:
   explicit RunDirectory(std::filesystem::path path, sys::Files& files = sys::files())
@@ -43,33 +43,35 @@ class RunDirectory {
 
   const std::filesystem::path& path() const { return path_; }
 
-  /// Is there a run? (Has it a run.json?)
+  /// Whether there is a run, that is, a run.json.
   bool exists() const;
-  /// Makes the directory, those above it, and logs/. Throws ConfigError when a run or anything else is there already;
-  /// an empty directory of this user's alone, or one that a killed driver left before its run.json, is fine.
+  /// Creates the directory, its parents, and logs/. Throws ConfigError if a run or anything else exists there, except
+  /// an empty directory that only this user can write, or one that a driver left that was killed before it wrote
+  /// run.json.
   void create();
-  /// For a run that goes on: throws ConfigError when there is none, then as check_owner(); makes logs/ when it is
+  /// For a run that is continued: throws ConfigError if there is none, calls check_owner(), and creates logs/ if it is
   /// missing.
   void open();
-  /// Throws StorageError unless the directory and everything in it that runs write is this user's alone: owned, not
-  /// writable by others, no link. Other entries (a tracker's, a person's) are not looked at.
+  /// Throws StorageError unless this user owns the directory and everything in it that runs write, and others cannot
+  /// write it; links are refused. Other entries, such as a tracker's, are not checked.
   void check_owner() const;
 
-  /// Keeps other drivers out for as long as this lives. Throws ConfigError, naming its process, when there is one.
+  /// Locks out other drivers while this object exists. If there is another driver, throws ConfigError that names its
+  /// process.
   void lock();
 
   void write_run_json(const Value& run);
   Value read_run_json() const { return read_json("run.json"); }
-  /// run.json, params.json. Throws StorageError when it is no JSON.
+  /// Reads run.json or params.json. Throws StorageError if it is not JSON.
   Value read_json(std::string_view name) const;
-  /// Writes params.json, function.pkl and the like: one path component.
+  /// Writes params.json, function.pkl or a similar file; the name is one path component.
   void write_file(std::string_view name, std::span<const std::uint8_t> bytes);
   void write_file(std::string_view name, std::string_view text);
   Bytes read_file(std::string_view name) const;
   bool has_file(std::string_view name) const;
   std::filesystem::path logs() const { return path_ / "logs"; }
 
-  /// "checkpoint_000012"; seven digits and more where they are needed.
+  /// "checkpoint_000012"; more than six digits if needed.
   static std::string checkpoint_name(int seq);
   /// "checkpoint_000012.partial", where workers write.
   static std::string partial_name(int seq);
@@ -77,27 +79,27 @@ class RunDirectory {
 
   /// The committed checkpoints, lowest seq first.
   std::vector<int> checkpoints() const;
-  /// A seq that no checkpoint here has had, unfinished and half-removed ones included; 0 in a new run.
+  /// A seq that no checkpoint here has used, including unfinished and partly removed ones; 0 in a new run.
   int next_seq() const;
-  /// Removes what interrupted calls and workers have left. Not while workers write.
+  /// Removes what interrupted calls and workers left. Do not call it while workers write.
   void remove_partials();
 
-  /// Commits what workers have written to `partial`: one path component that ends in `.partial`, and where it begins
-  /// like a checkpoint's name, with this seq. Throws, and commits nothing, when the directory does not hold exactly the
-  /// manifest's files with their sizes. Returns the checkpoint's path.
+  /// Commits what workers have written to `partial`: one path component that ends in `.partial`; if it begins like a
+  /// checkpoint's name, it has this seq. Throws, and commits nothing, unless the directory holds exactly the manifest's
+  /// files with their sizes. Returns the checkpoint's path.
   std::filesystem::path commit(std::string_view partial, const Manifest& manifest);
-  /// Removes a checkpoint: it is gone as such before any of its files is. One that is not there is fine.
+  /// Removes a checkpoint. It is renamed before any of its files is removed. A missing checkpoint is not an error.
   void remove_checkpoint(int seq);
 
-  /// Throws when the checkpoint is not there or its manifest is broken.
+  /// Throws if the checkpoint does not exist or its manifest is malformed.
   CommittedCheckpoint checkpoint(int seq) const;
-  /// The newest checkpoint whose files are all as its manifest says. `warn` is called for each newer one that is not.
-  /// Throws when one of those cannot be read: it may be whole. Nothing when there is no checkpoint at all;
-  /// NoUsableCheckpoint when there are some.
+  /// The newest checkpoint whose files match its manifest. Calls `warn` for each newer one that is damaged. Throws if a
+  /// newer one cannot be read, because it may be intact. Returns nothing if there is no checkpoint at all; throws
+  /// NoUsableCheckpoint if all are damaged.
   std::optional<CommittedCheckpoint> latest_good(const std::function<void(std::string)>& warn) const;
 
  private:
-  /// All that bear a checkpoint's name, lowest seq first: a manifest may have been lost.
+  /// All directories with a checkpoint's name, lowest seq first; a manifest may be missing.
   std::vector<int> checkpoint_directories() const;
   std::filesystem::path file_path(std::string_view name) const;
   bool is_unused() const;

@@ -32,8 +32,7 @@ std::optional<std::uint64_t> element_size(std::string_view dtype) {
   return std::nullopt;
 }
 
-/// How many bytes an array takes; nothing when the type is unknown, a length is negative, or they are too many to
-/// count.
+/// The size of an array in bytes; nothing if the type is unknown, a length is negative, or the size overflows.
 std::optional<std::uint64_t> byte_count(std::string_view dtype, const std::vector<std::int64_t>& shape) {
   const auto element = element_size(dtype);
   if (!element) return std::nullopt;
@@ -99,7 +98,7 @@ SafetensorsWriter::SafetensorsWriter(std::span<const Tensor> tensors) {
   for (const auto& tensor : tensors) {
     check(tensor);
     if (!names.insert(tensor.name).second)
-      throw ConfigError("[checkpoint] the array name " + in_quotes(tensor.name) + " stands twice");
+      throw ConfigError("[checkpoint] the array name " + in_quotes(tensor.name) + " occurs twice");
     order.push_back(&tensor);
   }
   std::stable_sort(order.begin(), order.end(),

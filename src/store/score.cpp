@@ -40,7 +40,7 @@ std::optional<double> element(const Tensor& tensor, std::size_t index) {
   return std::nullopt;
 }
 
-/// The one element that {"$tensor": ...} means. Forms that say more than a shape and a place are no plain numbers.
+/// The single element of {"$tensor": ...}. Forms with more than a shape and an offset are not plain numbers.
 std::optional<double> single_element(const Value& form, const std::vector<Tensor>& tensors) {
   if (form.contains("dtype") || form.contains("layout")) return std::nullopt;
   const auto found =
@@ -60,7 +60,7 @@ std::optional<double> score_in(std::string_view data, const std::string& attribu
   if (found == nullptr) return std::nullopt;
   Value value = *found;
   if (value.is_object() && value.contains("$numpy")) value = decode_data(value.value("value", Value()));
-  if (value.is_number()) return value.get<double>();
+  if (const auto number = number_of(value)) return number;
   if (!value.is_object()) return std::nullopt;
   if (const auto large = value.find("$int"); large != value.end() && large->is_string())
     return std::strtod(large->get_ref<const std::string&>().c_str(), nullptr);
@@ -73,6 +73,11 @@ std::optional<double> score_of(const Checkpoint& checkpoint, const std::string& 
   const Bytes data = checkpoint.read("data.json");
   return score_in({reinterpret_cast<const char*>(data.data()), data.size()}, attribute,
                   [&] { return checkpoint.tensors(); });
+}
+
+std::optional<double> score_of(const Checkpoint& checkpoint, const Value& metrics, const std::string& attribute) {
+  const auto score = score_of(checkpoint, attribute);
+  return score ? score : number_at(metrics, attribute);
 }
 
 }  // namespace lockstep::store

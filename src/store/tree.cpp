@@ -68,7 +68,7 @@ class Walk {
 
 std::vector<TreeFile> list_tree(sys::Files& files, const fs::path& root, Links links) {
   std::error_code error;
-  // Only links that are followed need to know where they are.
+  // Only followed links need the resolved path.
   const fs::path start = links == Links::follow_inside ? fs::canonical(root, error) : root;
   if (error) sys::throw_file_error("list", root, error.value());
   Walk walk(files, links);

@@ -12,7 +12,7 @@ namespace lockstep::store {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
 
-/// One entry below a directory that is not itself a directory.
+/// An entry in a directory tree that is not itself a directory.
 struct TreeFile {
   std::string name;            ///< relative to the root, parts joined by '/'
   std::filesystem::path path;  ///< the file itself, links resolved
@@ -21,16 +21,16 @@ struct TreeFile {
 };
 
 enum class Links {
-  keep,          ///< a link, like a pipe or a device, is an entry of its own kind
-  follow_inside  ///< links stand for what they point at; one that leaves the root, like a pipe or a device, is an error
+  keep,          ///< links are entries of their own kind, like pipes and devices
+  follow_inside  ///< links are followed; links out of the root, pipes and devices are errors
 };
 
-/// Everything below `root`, sorted by name. Throws StorageError; also for links in a circle.
+/// Everything below `root`, sorted by name. Throws StorageError, also for cyclic links.
 std::vector<TreeFile> list_tree(sys::Files& files, const std::filesystem::path& root, Links links);
 
-/// What is wrong with `name` as a file's name in a checkpoint ("is absolute", ...), or nothing. Right are relative
-/// paths of plain components in UTF-8: no `.` or `..`, no control character, no component that ends in `.partial`, and
-/// not manifest.json, which Lockstep writes itself.
+/// What is wrong with `name` as a file name in a checkpoint ("is absolute", ...), or nothing. Valid names are relative
+/// paths of plain components in UTF-8, without `.` or `..`, control characters or a component that ends in `.partial`;
+/// manifest.json is reserved.
 std::string file_name_problem(std::string_view name);
 
 }  // namespace lockstep::store

@@ -9,20 +9,21 @@
 
 namespace lockstep::store {
 
-/// One thing that is wrong with a checkpoint.
+/// One problem of a checkpoint.
 struct Problem {
   std::string file;  ///< relative to the checkpoint's directory
   std::string what;  ///< "is missing", ...
-  /// The system would not let us look: the file may be whole.
+  /// The file could not be read; it may be intact.
   bool unreadable = false;
 };
 
-/// Compares a committed checkpoint with its manifest: every file there, none besides, sizes and hashes right. Reads all
-/// of it. Empty when it is whole; a file that cannot be read is a problem, too, marked as such.
+/// Compares a committed checkpoint with its manifest: all files exist, there are no others, sizes and hashes match.
+/// Reads all files. Returns an empty list if it is intact; a file that cannot be read is also a problem, marked as
+/// such.
 std::vector<Problem> verify_checkpoint(const std::filesystem::path& path, sys::Files& files = sys::files());
 
-/// The same without reading the files: are exactly these there, with these sizes? (manifest.json aside.) Throws
-/// StorageError when the directory cannot be listed.
+/// Checks only names and sizes, without reading the files; ignores manifest.json. Throws StorageError if the directory
+/// cannot be listed.
 std::vector<Problem> compare_sizes(const std::filesystem::path& path, const std::vector<FileEntry>& expected,
                                    sys::Files& files);
 

@@ -1,6 +1,7 @@
 #include "sys/directory_lock.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/file.h>
 
 #include <cerrno>
@@ -8,6 +9,12 @@
 #include "sys/files.h"
 
 namespace lockstep::sys {
+namespace {
+
+/// is_held() takes a shared lock for a moment. After this many tries that met only such locks, take() gives up.
+constexpr int kTries = 1000;
+
+}  // namespace
 
 std::optional<DirectoryLock> DirectoryLock::take(const std::filesystem::path& directory) {
   Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -16,15 +23,21 @@ std::optional<DirectoryLock> DirectoryLock::take(const std::filesystem::path& di
 }
 
 std::optional<DirectoryLock> DirectoryLock::take(int directory) {
-  // Opened anew: a copy of the descriptor would share a lock that it holds already.
+  // Open the directory again: a copy of the descriptor would share a lock that it already holds.
   Descriptor opened(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!opened) throw_file_error("open the directory", "/proc/self/fd/" + std::to_string(directory), errno);
   return lock(std::move(opened));
 }
 
 std::optional<DirectoryLock> DirectoryLock::lock(Descriptor opened) {
-  if (::flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return std::nullopt;
-  return DirectoryLock(std::move(opened));
+  for (int i = 0; i < kTries; ++i) {
+    if (::flock(opened.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return DirectoryLock(std::move(opened));
+    if (::flock(opened.get(), LOCK_SH | LOCK_NB) != 0) return std::nullopt;
+    // Nobody holds it: another process was in is_held().
+    ::flock(opened.get(), LOCK_UN);
+    ::sched_yield();
+  }
+  return std::nullopt;
 }
 
 std::optional<bool> DirectoryLock::is_held(const std::filesystem::path& directory) {

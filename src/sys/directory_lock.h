@@ -7,16 +7,16 @@
 
 namespace lockstep::sys {
 
-/// Held by one process at a time, on a directory, without a file of its own. It goes when this is destroyed or the
-/// process ends, however it ends.
+/// A lock on a directory, held by one process at a time, without a lock file. It is released when this object is
+/// destroyed or the process ends in any way.
 class DirectoryLock {
  public:
-  /// Nothing when somebody holds it. On a file system that knows no such locks everybody gets one. Throws StorageError
-  /// when the directory cannot be opened.
+  /// Nothing if another process holds it. On a file system without such locks every process gets one. Throws
+  /// StorageError if the directory cannot be opened.
   static std::optional<DirectoryLock> take(const std::filesystem::path& directory);
-  /// The same of a directory that is open; the descriptor stays the caller's.
+  /// The same for an open directory; the caller keeps the descriptor.
   static std::optional<DirectoryLock> take(int directory);
-  /// Whether somebody holds it; nothing where the file system knows no such locks.
+  /// Whether a process holds the lock; nothing if the file system has no such locks.
   static std::optional<bool> is_held(const std::filesystem::path& directory);
 
   DirectoryLock(DirectoryLock&&) = default;

@@ -7,19 +7,19 @@
 
 namespace lockstep::sys {
 
-/// For tests: passes everything on to another Files, counts and records the operations, and does harm at the k-th.
+/// For tests: forwards everything to another Files, counts and records the operations, and injects a fault at the k-th.
 class FaultyFiles final : public Files {
  public:
   enum class Fault {
     none,
-    fail,         ///< StorageError with `error`, nothing is done
-    short_write,  ///< a write takes only its first half, as the system may; any other operation is done as it is
-    torn_write,   ///< a write takes its first half, then the process is killed; any other operation: as `kill`
+    fail,         ///< throws StorageError with `error`; the operation is not done
+    short_write,  ///< a write takes only its first half, as the system may do; other operations are not affected
+    torn_write,   ///< a write takes its first half, then the process is killed; for other operations as `kill`
     kill          ///< the process gets SIGKILL before the operation
   };
 
   struct Plan {
-    std::uint64_t at = 0;  ///< the operation to harm, from 1; 0: none
+    std::uint64_t at = 0;  ///< the operation to fail, from 1; 0: none
     Fault fault = Fault::none;
     int error = EIO;
     bool lasting = false;  ///< `fail` and `short_write`: every later operation too
@@ -34,9 +34,9 @@ class FaultyFiles final : public Files {
   explicit FaultyFiles(Files& real) : real_(real) {}
   FaultyFiles(Files& real, Plan plan) : real_(real), plan_(plan) {}
 
-  /// How many operations there have been; start_writeback, which cannot fail, is none.
+  /// The number of operations so far, without start_writeback, which cannot fail.
   std::uint64_t operations() const;
-  /// All of them in order.
+  /// All operations in order.
   std::vector<Operation> log() const;
 
   OpenFile open(const std::filesystem::path& path, OpenMode mode) override;
@@ -57,7 +57,7 @@ class FaultyFiles final : public Files {
   Mapping map(const std::filesystem::path& path) override;
 
  private:
-  /// Records the operation and does the plan's harm; what it returns is left for a write to do.
+  /// Records the operation and injects the planned fault; returns what a write still has to do.
   Fault count(std::string_view name, const std::filesystem::path& path, const std::filesystem::path& target = {});
 
   Files& real_;

@@ -80,7 +80,7 @@ FileKind kind_of_entry(DIR* directory, const fs::path& path, const dirent& entry
   return kind_of(status.st_mode);
 }
 
-/// A new file in the place of a file or a link; what else is there stays.
+/// Opens a new file that replaces a file or a link; anything else is left in place.
 int open_in_place(int directory, const char* name, int flags) {
   for (int attempt = 0;; ++attempt) {
     const int fd = retry_interrupted([&] { return ::openat(directory, name, flags | O_EXCL, 0600); });
@@ -137,7 +137,7 @@ Mapping::~Mapping() {
   if (data_) ::munmap(data_, size_);
 }
 
-// ---------------------------------------------------------------- made of the others
+// ---------------------------------------------------------------- built from the virtual functions
 
 void Files::write_all(OpenFile& file, std::span<const std::byte> bytes) {
   while (!bytes.empty()) bytes = bytes.subspan(write(file, bytes));
@@ -145,7 +145,7 @@ void Files::write_all(OpenFile& file, std::span<const std::byte> bytes) {
 
 std::vector<std::uint8_t> Files::read_file(const fs::path& path) {
   OpenFile file = open(path, OpenMode::read);
-  // One byte more than the size, so that the end is seen without growing.
+  // One byte more than the size, so that the end is found without growing the buffer.
   std::vector<std::uint8_t> contents(info(path).size + 1);
   std::size_t filled = 0;
   while (true) {
@@ -185,14 +185,26 @@ void Files::remove_tree(const fs::path& path) {
   remove_directory(path);
 }
 
+void Files::drop(const fs::path& path) noexcept {
+  try {
+    remove_file(path);
+  } catch (...) {  // the first error counts
+  }
+}
+
 void Files::replace_file(const fs::path& path, std::span<const std::byte> bytes) {
   fs::path partial = path;
   partial += ".partial";
-  OpenFile file = open(partial, OpenMode::replace);
-  write_all(file, bytes);
-  sync(file);
-  close(std::move(file));
-  rename(partial, path);
+  try {
+    OpenFile file = open(partial, OpenMode::replace);
+    write_all(file, bytes);
+    sync(file);
+    close(std::move(file));
+    rename(partial, path);
+  } catch (const StorageError&) {
+    drop(partial);
+    throw;
+  }
   sync_directory(parent_of(path));
 }
 
@@ -212,7 +224,7 @@ OpenFile PosixFiles::open(const fs::path& path, OpenMode mode) {
   };
   int fd = -1;
   switch (mode) {
-    // Regular files know no waiting; a named pipe that somebody put there would wait for ever.
+    // O_NONBLOCK changes nothing for regular files, but opening a named pipe would block forever without it.
     case OpenMode::read:
       fd = open(O_RDONLY | O_NONBLOCK | place.no_follow);
       break;
@@ -247,7 +259,7 @@ void PosixFiles::reserve(OpenFile& file, std::uint64_t size) {
   if (size == 0) return;
   const auto result =
       retry_interrupted([&] { return ::fallocate(file.fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)); });
-  // Many file systems cannot; those that can tell here that there is no room.
+  // Many file systems cannot reserve space. Those that can report here that there is not enough.
   if (result != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
     throw_file_error("write", file.path, errno);
 }
@@ -262,7 +274,7 @@ void PosixFiles::sync(OpenFile& file) {
 }
 
 void PosixFiles::close(OpenFile file) {
-  // After EINTR Linux has closed the descriptor all the same.
+  // Linux closes the descriptor even if it returns EINTR.
   if (::close(file.fd.release()) != 0 && errno != EINTR) throw_file_error("close", file.path, errno);
 }
 
@@ -303,7 +315,7 @@ void PosixFiles::sync_directory(const fs::path& path) {
   const Place place = locate(path);
   const Descriptor directory(open_directory(place.directory, place.name.c_str(), place.no_follow));
   if (!directory) throw_file_error("open the directory", path, errno);
-  // Some network file systems cannot sync directories and say EINVAL.
+  // Some network file systems cannot sync directories and return EINVAL.
   if (retry_interrupted([&] { return ::fsync(directory.get()); }) != 0 && errno != EINVAL)
     throw_file_error("sync the directory", path, errno);
 }

@@ -20,7 +20,7 @@ struct FileInfo {
   std::uint64_t size = 0;
   std::uint32_t owner = 0;  ///< user id
   std::uint32_t mode = 0;   ///< permission bits
-  std::uint64_t names = 0;  ///< how many there are (hard links)
+  std::uint64_t names = 0;  ///< the number of hard links
 };
 
 struct DirectoryItem {
@@ -30,19 +30,19 @@ struct DirectoryItem {
 
 enum class OpenMode {
   read,
-  create,   ///< for writing; fails when the name is taken
-  replace,  ///< for writing; a new file in the place of the file or link that was there
-  append    ///< for writing at the end; made when it is not there; a link is an error
+  create,   ///< for writing; fails if the name exists
+  replace,  ///< for writing; a new file that replaces an existing file or link
+  append    ///< for writing at the end; created if it is missing; a link is an error
 };
 
-/// An open file and the name that its errors bear. Closes without a word when it is dropped.
+/// An open file and its path for error messages. The destructor closes it and ignores errors.
 struct OpenFile {
   Descriptor fd;
   std::filesystem::path path;
 };
 
-/// A file's contents in memory, read-only, for as long as this lives. Whoever cuts the file shorter meanwhile makes
-/// reading it end in SIGBUS.
+/// A file's contents in memory, read-only, as long as this object exists. If another process truncates the file
+/// meanwhile, reading it ends in SIGBUS.
 class Mapping {
  public:
   Mapping() = default;
@@ -58,8 +58,8 @@ class Mapping {
   std::size_t size_ = 0;
 };
 
-/// The file system, as all durable writing sees it. The virtual functions are about one system call each, so that a
-/// decorator can fail any of them; the others are made of those. New files are 0600, new directories 0700.
+/// The file system. All durable writing goes through it. Each virtual function is about one system call, so that a
+/// decorator can make any of them fail; the other functions use these. New files are 0600, new directories 0700.
 ///
 /// Every function throws StorageError with the path and the system's reason. Any thread may call.
 class Files {
@@ -67,21 +67,21 @@ class Files {
   virtual ~Files() = default;
 
   virtual OpenFile open(const std::filesystem::path& path, OpenMode mode) = 0;
-  /// How many bytes were read; 0 at the end.
+  /// Returns the number of bytes read; 0 at the end.
   virtual std::size_t read(OpenFile& file, std::span<std::byte> into) = 0;
-  /// How many bytes were written: at least one, maybe fewer than given.
+  /// Returns the number of bytes written: at least one, maybe fewer than given.
   virtual std::size_t write(OpenFile& file, std::span<const std::byte> bytes) = 0;
-  /// Sets `size` bytes aside where the file system can, so that a full disk is known before the first byte is written.
+  /// Reserves `size` bytes if the file system can, so that a full disk is noticed before the first byte is written.
   virtual void reserve(OpenFile& file, std::uint64_t size) = 0;
-  /// Asks the kernel to begin writing this range to the disk; does not wait, never fails.
+  /// Asks the kernel to start writing this range to the disk. Does not wait and never fails.
   virtual void start_writeback(OpenFile& file, std::uint64_t offset, std::uint64_t size) = 0;
   virtual void sync(OpenFile& file) = 0;
   virtual void close(OpenFile file) = 0;
-  /// False when the directory was there already; a link to one is an error.
+  /// Returns false if the directory already exists; a link to one is an error.
   virtual bool make_directory(const std::filesystem::path& path) = 0;
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
-  /// A second name for a file of the same file system (a hard link). False when the file system does not make one, or
-  /// there is no file `from`; a taken name is an error.
+  /// Makes a hard link. Returns false if the file system does not support it, or there is no file `from`; an existing
+  /// name is an error.
   virtual bool link(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
   virtual void remove_file(const std::filesystem::path& path) = 0;
   virtual void remove_directory(const std::filesystem::path& path) = 0;
@@ -89,24 +89,28 @@ class Files {
   virtual void sync_directory(const std::filesystem::path& path) = 0;
   /// The entries sorted by name, without `.` and `..`.
   virtual std::vector<DirectoryItem> list(const std::filesystem::path& path) = 0;
-  /// FileKind::none when there is nothing of that name; `symlink` only when links are not followed.
+  /// FileKind::none if there is nothing of that name; `symlink` only if links are not followed.
   virtual FileInfo info(const std::filesystem::path& path, bool follow_links = true) = 0;
   virtual Mapping map(const std::filesystem::path& path) = 0;
 
   void write_all(OpenFile& file, std::span<const std::byte> bytes);
   std::vector<std::uint8_t> read_file(const std::filesystem::path& path);
   std::string read_text(const std::filesystem::path& path);
-  /// Makes `path` and the directories above it that are missing, and makes their names durable.
+  /// Creates `path` and its missing parents, and makes their names durable.
   void make_directories(const std::filesystem::path& path);
-  /// Removes a file, a link or a directory with all in it; nothing there is fine. Links are not followed.
+  /// Removes a file, a link, or a directory with its contents. Does nothing if there is nothing. Links are not
+  /// followed.
   void remove_tree(const std::filesystem::path& path);
-  /// Replaces a file's contents: at every moment, also after a power cut, the old ones or the new ones are there.
-  /// Writes a neighbour named `<name>.partial` first.
+  /// Replaces a file's contents. At every moment, even after a power cut, the file has its old or its new contents.
+  /// Writes `<name>.partial` beside it first, and removes that on an error.
   void replace_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
   void replace_file(const std::filesystem::path& path, std::string_view text);
+
+ private:
+  void drop(const std::filesystem::path& path) noexcept;
 };
 
-/// The operating system's own. Holds no state.
+/// The operating system's file system. Has no state.
 class PosixFiles : public Files {
  public:
   OpenFile open(const std::filesystem::path& path, OpenMode mode) override;
@@ -127,27 +131,27 @@ class PosixFiles : public Files {
   Mapping map(const std::filesystem::path& path) override;
 
  protected:
-  /// Where the system calls find a path: a name, seen from an open directory.
+  /// How the system calls reach a path: a name relative to an open directory.
   struct Place {
     int directory;  ///< maybe AT_FDCWD
     std::string name;
-    int no_follow = 0;   ///< O_NOFOLLOW where the name may be no link, even for reading
-    Descriptor owned{};  ///< of `directory`, where it was opened for this
+    int no_follow = 0;   ///< O_NOFOLLOW if the name must not be a link, even for reading
+    Descriptor owned{};  ///< owns `directory`, if it was opened for this
   };
   virtual Place locate(const std::filesystem::path& path) const;
 };
 
-/// What an open file is.
+/// Describes an open file.
 FileInfo info_of(const OpenFile& file);
 
-/// The PosixFiles that everybody shares.
+/// The PosixFiles of this process.
 Files& files();
 
-/// What the system refused, with its reason.
+/// An error of the operating system.
 class FileError : public StorageError {
  public:
   FileError(const std::string& message, int error) : StorageError(message), error_(error) {}
-  /// Whether there is no such file; anything else says nothing about what the file holds.
+  /// Whether there is no such file. Other errors say nothing about its contents.
   bool is_missing() const;
 
  private:

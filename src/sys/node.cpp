@@ -16,11 +16,14 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "base/text.h"
 
 namespace lockstep::sys {
 namespace {
 
-/// The interface of the route to everywhere, from the kernel's table; empty when there is none.
+constexpr int kMostGpus = 1000;
+
+/// The interface of the default route, from the kernel's table; empty if there is none.
 std::string default_interface() {
   std::ifstream routes("/proc/net/route");
   std::string line;
@@ -33,30 +36,13 @@ std::string default_interface() {
   return {};
 }
 
-/// CPUs that the cgroup's quota allows; nothing without one.
+/// The number of CPUs that the cgroup's quota allows; nothing if there is no quota.
 std::optional<double> cgroup_cores() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::string quota;
   double period = 0;
   if (!(file >> quota >> period) || quota == "max" || period <= 0) return std::nullopt;
   return std::strtod(quota.c_str(), nullptr) / period;
-}
-
-std::map<std::string, double> declared_resources() {
-  const char* text = std::getenv("LOCKSTEP_RESOURCES");
-  std::map<std::string, double> resources;
-  if (text == nullptr || *text == '\0') return resources;
-  const Value declared = parse_json(text, "the environment variable LOCKSTEP_RESOURCES");
-  const auto refuse = [&] {
-    throw ConfigError("[resources] LOCKSTEP_RESOURCES is " + std::string(text) +
-                      "; write an object such as {\"GPU\": 4}");
-  };
-  if (!declared.is_object()) refuse();
-  for (const auto& [name, amount] : declared.items()) {
-    if (!amount.is_number()) refuse();
-    resources[name] = amount.get<double>();
-  }
-  return resources;
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -74,9 +60,20 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
+Memory memory() {
+  std::ifstream file("/proc/meminfo");
+  Memory memory;
+  std::string name, unit;
+  for (std::uint64_t kilobytes = 0; file >> name >> kilobytes; std::getline(file, unit)) {
+    if (name == "MemTotal:") memory.total = kilobytes << 10;
+    if (name == "MemAvailable:") memory.available = kilobytes << 10;
+  }
+  return memory;
+}
+
 std::string node_ip() {
   const std::string wanted = default_interface();
-  std::string address = "127.0.0.1";
+  std::string address = kLoopback;
   ifaddrs* all = nullptr;
   if (wanted.empty() || getifaddrs(&all) != 0) return address;
   for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
@@ -99,12 +96,43 @@ int usable_cores() {
   return std::max(cores, 1);
 }
 
-std::vector<std::string> gpu_ids() {
-  const auto declared = declared_resources();
+std::string amount_must_be(const std::string& name, double amount) {
+  if (!(amount >= 0) || std::isinf(amount)) return "0 or more";
+  if (name == "GPU" && (amount != std::floor(amount) || amount > kMostGpus))
+    return "a whole number of at most " + std::to_string(kMostGpus);
+  return "";
+}
+
+std::map<std::string, double> declared_resources() {
+  const char* text = std::getenv("LOCKSTEP_RESOURCES");
+  std::map<std::string, double> resources;
+  if (text == nullptr || *text == '\0') return resources;
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError("[resources] LOCKSTEP_RESOURCES is " + std::string(text) + why +
+                      "; write an object such as {\"GPU\": 4}");
+  };
+  Value declared;
+  try {
+    declared = parse_json(text, "LOCKSTEP_RESOURCES");
+  } catch (const Error&) {
+    refuse(", which is not JSON");
+  }
+  if (!declared.is_object()) refuse(", which is not an object");
+  for (const auto& [name, amount] : declared.items()) {
+    if (!amount.is_number()) refuse(": the amount of " + in_quotes(name) + " is not a number");
+    const double value = amount.get<double>();
+    if (const std::string must_be = amount_must_be(name, value); !must_be.empty())
+      refuse(": the amount of " + in_quotes(name) + " must be " + must_be);
+    resources[name] = value;
+  }
+  return resources;
+}
+
+std::vector<std::string> gpu_ids(const std::map<std::string, double>& declared) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   std::vector<std::string> ids;
   if (visible != nullptr) ids = split(visible, ',');
-  // An id that is not valid hides itself and all behind it, as CUDA has it.
+  // An invalid id hides itself and all ids after it, as in CUDA.
   ids.erase(std::ranges::find(ids, "-1"), ids.end());
   if (visible == nullptr) {
     std::error_code none;
@@ -114,18 +142,19 @@ std::vector<std::string> gpu_ids() {
       ids.push_back(std::to_string(count++));
     }
   }
-  if (const auto found = declared.find("GPU"); found != declared.end()) {
-    for (int i = static_cast<int>(ids.size()); i < static_cast<int>(found->second); ++i)
-      ids.push_back(std::to_string(i));
-    ids.resize(static_cast<std::size_t>(std::max(0.0, found->second)));
-  }
+  const auto found = declared.find("GPU");
+  if (found == declared.end()) return ids;
+  const auto wanted = static_cast<std::size_t>(found->second);
+  ids.resize(std::min(wanted, ids.size()));
+  for (std::size_t next = 0; ids.size() < wanted; ++next)
+    if (std::string id = std::to_string(next); std::ranges::find(ids, id) == ids.end()) ids.push_back(std::move(id));
   return ids;
 }
 
-std::map<std::string, double> node_resources() {
-  auto resources = declared_resources();
+std::map<std::string, double> node_resources(const std::map<std::string, double>& declared) {
+  auto resources = declared;
   resources.try_emplace("CPU", usable_cores());
-  resources["GPU"] = static_cast<double>(gpu_ids().size());
+  resources["GPU"] = static_cast<double>(gpu_ids(declared).size());
   return resources;
 }
 

@@ -43,7 +43,7 @@ bool storage_is_trusted() {
   throw StorageError("[files] " + in_quotes(path.native()) + " is not used: " + why);
 }
 
-/// The part of `path` behind `base`; nothing when it does not begin with it.
+/// The part of `path` after `base`; nothing if it does not begin with it.
 std::optional<std::string_view> below(const fs::path& base, const fs::path& path) {
   const std::string_view whole = path.native(), begin = base.native();
   if (!whole.starts_with(begin)) return std::nullopt;
@@ -74,11 +74,11 @@ void check_private(const FileInfo& info, const fs::path& path) {
   if (info.owner != user && !storage_is_trusted())
     refuse(path, "it belongs to the user " + user_text(info.owner) + " (mode " + mode_text(info.mode) +
                      "), not to you, " + user_text(user) +
-                     ", and could be changed under your hands; choose another name or storage_path. To go on with "
+                     ", and could change while you use it; choose another name or storage_path. To continue "
                      "somebody else's run that you trust, copy it (cp -r) and restore the copy");
   if ((info.mode & kOthersWrite) != 0 && !storage_is_trusted())
     refuse(path, "other users can write to it (owner " + user_text(info.owner) + ", mode " + mode_text(info.mode) +
-                     "), and could change it under your hands; choose another name or storage_path, or, if you trust "
+                     "), and could change it while you use it; choose another name or storage_path, or, if you trust "
                      "what is in it: chmod -R go-w " +
                      in_quotes(path.native()));
 }
@@ -93,7 +93,7 @@ void PrivateFiles::enter(const fs::path& root) {
   OpenFile directory{std::move(opened), root};
   check_private(info_of(directory), root);
   directory_ = std::move(directory.fd);
-  root_ = root.has_filename() ? root : root.parent_path();  // without a slash at its end
+  root_ = root.has_filename() ? root : root.parent_path();  // without a trailing slash
 }
 
 OpenFile PrivateFiles::open(const fs::path& path, OpenMode mode) {
@@ -117,7 +117,7 @@ PosixFiles::Place PrivateFiles::locate(const fs::path& path) const {
     if (!next) {
       if (errno != ENOENT && is_link(place.directory, name))
         refuse(path, in_quotes(name) + " on the way to it is a link");
-      break;  // whoever uses the place gets the system's own error
+      break;  // using the path raises the system's own error
     }
     place.owned = std::move(next);
     place.directory = place.owned.get();

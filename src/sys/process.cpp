@@ -33,13 +33,13 @@ constexpr bool kVforkReturnsEarly = true;  // that sanitizer makes it a fork
 constexpr bool kVforkReturnsEarly = false;
 #endif
 
-/// A step of the child that failed, as it comes through the pipe.
+/// The step that failed in the child, as it is sent through the pipe.
 struct ChildError {
   enum class Step : int { session, directory, descriptors, execute } step;
   int error;
 };
 
-/// All that the child needs, made before it exists: after vfork it may allocate nothing.
+/// Everything that the child needs. Made before vfork, because the child must not allocate.
 struct Launch {
   const char* program;
   char* const* argv;
@@ -62,7 +62,7 @@ struct Launch {
   ::_exit(127);
 }
 
-/// The child, until it is another program. Only async-signal-safe calls.
+/// The child until exec. Makes only async-signal-safe calls.
 [[noreturn]] void run_child(const Launch& launch) {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
@@ -73,7 +73,7 @@ struct Launch {
     if (::getppid() != launch.parent) ::_exit(127);
   }
   if (launch.cwd != nullptr && ::chdir(launch.cwd) != 0) give_up(launch, ChildError::Step::directory);
-  // First out of the way of all targets, then onto them: sources and targets may overlap in any way.
+  // Copy the descriptors above all target numbers first, then to the targets: sources and targets may overlap.
   int error_pipe = ::fcntl(launch.error_pipe, F_DUPFD_CLOEXEC, launch.first_free);
   if (error_pipe < 0) give_up(launch, ChildError::Step::descriptors);
   Launch moved = launch;
@@ -88,7 +88,7 @@ struct Launch {
   give_up(moved, ChildError::Step::execute);
 }
 
-/// Apart, so that no variable lives across vfork's double return.
+/// A separate function, so that no variable lives across vfork, which returns twice.
 [[gnu::noinline]] pid_t start_child(const Launch& launch) {
   const pid_t pid = ::vfork();
   if (pid == 0) run_child(launch);
@@ -129,8 +129,8 @@ std::string search_path(const std::vector<std::string>& env) {
   return "/usr/local/bin:/usr/bin:/bin";
 }
 
-/// Throws what the child wrote before it gave up. When vfork returned, that is in the pipe; its end is not waited for,
-/// since a child that another thread forked meanwhile would hold the pipe open as long as it lives.
+/// Throws the error that the child wrote, if any. It is in the pipe when vfork returns. Do not wait for the end of the
+/// pipe: a child that another thread forked meanwhile may hold it open.
 void check_child(int pipe, pid_t pid, const SpawnOptions& options) {
   ChildError error;
   ssize_t size;
@@ -151,7 +151,7 @@ void check_child(int pipe, pid_t pid, const SpawnOptions& options) {
   }
 }
 
-/// A small file of /proc; empty when it cannot be read.
+/// The contents of a small file in /proc; empty if it cannot be read.
 std::string read_proc(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
@@ -161,13 +161,13 @@ std::string read_proc(const std::string& path) {
   return text;
 }
 
-/// Whether the process began with this NAME=VALUE in its environment, as far as that may be known.
+/// Whether the process was started with this NAME=VALUE in its environment. False if we may not read it.
 bool has_variable(int pid, const std::string& variable) {
   const std::string all = '\0' + read_proc("/proc/" + std::to_string(pid) + "/environ");
   return all.find('\0' + variable + '\0') != std::string::npos;
 }
 
-/// The numbers among the entries of a directory.
+/// The entries of a directory that are numbers.
 std::vector<int> numbered_entries(const std::string& path) {
   std::vector<int> result;
   DIR* directory = ::opendir(path.c_str());
@@ -217,7 +217,7 @@ Process spawn(const SpawnOptions& options) {
   launch.error_pipe = write_end.get();
   ::sigemptyset(&launch.mask);
 
-  // The child shares this memory until its exec: none of this process's handlers may run in it.
+  // The child shares this memory until exec, so none of our signal handlers may run in it.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -230,7 +230,7 @@ Process spawn(const SpawnOptions& options) {
   set_nonblocking(read_end.get(), !kVforkReturnsEarly);
   check_child(read_end.get(), pid, options);
   Process process{pid, open_pidfd(pid)};
-  if (!process.pidfd) throw EngineError("[sys.process] " + in_quotes(options.argv[0]) + " was gone at once");
+  if (!process.pidfd) throw EngineError("[sys.process] " + in_quotes(options.argv[0]) + " ended at once");
   return process;
 }
 
@@ -251,16 +251,11 @@ std::optional<ExitStatus> take_exit(int pidfd, bool block) {
   int result;
   do result = ::waitid(P_PIDFD, static_cast<id_t>(pidfd), &info, WEXITED | (block ? 0 : WNOHANG));
   while (result != 0 && errno == EINTR);
-  // EAGAIN: it runs, and its pidfd does not block.
+  // EAGAIN: the process still runs, and its pidfd is non-blocking.
   if (result != 0 && errno != ECHILD && errno != EAGAIN) fail("waitid");
   if (result != 0 || info.si_pid == 0) return std::nullopt;
   if (info.si_code == CLD_EXITED) return ExitStatus{info.si_status, 0};
   return ExitStatus{0, info.si_status};
-}
-
-void reap_children_except(const std::vector<int>& except) {
-  for (const int child : children(::getpid()))
-    if (std::ranges::find(except, child) == except.end()) ::waitpid(child, nullptr, WNOHANG);
 }
 
 void become_subreaper() {
@@ -272,7 +267,7 @@ void set_process_name(const char* name) { ::prctl(PR_SET_NAME, name); }
 std::optional<ProcessStatus> process_status(int pid) {
   const std::string base = "/proc/" + std::to_string(pid);
   const std::string text = read_proc(base + "/stat");
-  // The name, in parentheses, may hold anything; fields are counted from its end (proc(5): the state is the third).
+  // The name, in parentheses, may contain anything. Count the fields after it (proc(5): the state is the third).
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos || name_end + 2 >= text.size()) return std::nullopt;
   ProcessStatus status;
@@ -320,7 +315,7 @@ bool kill_marked(const std::string& variable, Instant deadline) {
     std::vector<Descriptor> killed;
     for (const int pid : numbered_entries("/proc")) {
       if (pid == ::getpid() || !has_variable(pid, variable)) continue;
-      // The number may be another process's by now: the descriptor never is.
+      // The pid may belong to another process by now; a pidfd never does.
       Descriptor process = open_pidfd(pid);
       if (!process || !has_variable(pid, variable)) continue;
       for (const int child : descendants(pid)) ::kill(child, SIGKILL);

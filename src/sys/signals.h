@@ -1,29 +1,36 @@
 #pragma once
 
-#include <csignal>
-
-#include "sys/descriptor.h"
-
 namespace lockstep::sys {
 
-/// While it lives, SIGINT and SIGTERM do nothing but make fd() readable; afterwards the handlers before are back.
-/// One that is ignored stays so: a shell that starts a program with `&` lets it ignore SIGINT, and means it.
-/// One at a time in a process.
+/// While a watch exists, SIGINT and SIGTERM do not end the process; they make fd() of every watch readable. When the
+/// last watch is destroyed, the previous handlers are restored. An ignored signal stays ignored: a shell that starts a
+/// program with `&` sets SIGINT to ignored on purpose. Any thread may make a watch, and several may exist at once. A
+/// new watch also gets a signal that others are still handling. In a fork of the process that has no watch of its own,
+/// signals do what they did before the first watch.
 class SignalWatch {
  public:
-  SignalWatch();
+  /// What else a signal does. If there are several watches, the first in this list counts.
+  enum class Then {
+    nothing,  ///< the owner of the watch handles it
+    at_once,  ///< the previous handler is called at once; a default action waits until the last watch is gone
+    later,    ///< it is raised again when the last watch is gone
+  };
+
+  explicit SignalWatch(Then then = Then::nothing);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  int fd() const { return read_.get(); }
-  /// The next signal that came, or 0.
+  int fd() const;
+  /// The next signal that arrived, or 0.
   int take();
+  /// Lets this watch alone see `signal`, as if it had arrived. Any thread may call it.
+  void put(int signal);
 
  private:
-  Descriptor read_, write_;
-  struct sigaction old_int_ {
-  }, old_term_{};
+  struct Slot;
+  struct All;
+  Slot* slot_;
 };
 
 }  // namespace lockstep::sys

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <lockstep/error.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -41,8 +42,14 @@ std::pair<Descriptor, Descriptor> pipe_pair() {
   return {Descriptor(fds[0]), Descriptor(fds[1])};
 }
 
+Descriptor event_descriptor() {
+  Descriptor made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!made) fail("eventfd");
+  return made;
+}
+
 void send_with_fds(int socket, std::span<const std::uint8_t> bytes, std::span<const int> fds) {
-  // An empty packet could not be told from the end of the stream.
+  // An empty packet would look like the end of the stream.
   if (bytes.empty() || bytes.size() > kMaxPacket || fds.size() > kMaxFds)
     throw InternalError("[sys.sockets] a packet of " + std::to_string(bytes.size()) + " bytes and " +
                         std::to_string(fds.size()) + " descriptors");
@@ -141,7 +148,7 @@ void close_on_exec(int fd) {
 }
 
 void close_all_but(int kept) {
-  // Old kernels do not know the call; there the descriptors stay, as they would without it.
+  // Old kernels lack the call; there the descriptors stay open.
   const auto number = static_cast<unsigned>(kept);
   if (number > 3) ::syscall(SYS_close_range, 3u, number - 1, 0u);
   ::syscall(SYS_close_range, number + 1, ~0u, 0u);

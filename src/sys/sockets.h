@@ -9,16 +9,18 @@
 
 namespace lockstep::sys {
 
-// Not called socket.h: as sys/socket.h below an include directory it would stand before the system's own.
+// Not called socket.h: as sys/socket.h in an include directory it would hide the system's header.
 
 /// Two connected stream sockets of the local family, both close-on-exec.
 std::pair<Descriptor, Descriptor> socket_pair();
-/// The same, keeping message borders (for messages with descriptors).
+/// The same, preserving message boundaries (for messages with descriptors).
 std::pair<Descriptor, Descriptor> packet_pair();
 /// Read end, write end; close-on-exec.
 std::pair<Descriptor, Descriptor> pipe_pair();
+/// An eventfd; close-on-exec and non-blocking.
+Descriptor event_descriptor();
 
-/// One message with descriptors; at most 64 kB and 16 descriptors. Throws EngineError when the peer is gone.
+/// Sends one message with descriptors; at most 64 kB and 16 descriptors. Throws EngineError if the peer is gone.
 void send_with_fds(int socket, std::span<const std::uint8_t> bytes, std::span<const int> fds);
 /// The next message and its descriptors (close-on-exec); empty bytes at end of stream.
 std::pair<std::vector<std::uint8_t>, std::vector<Descriptor>> receive_with_fds(int socket);
@@ -33,7 +35,7 @@ void set_nonblocking(int fd, bool on);
 void inherit_on_exec(int fd);
 /// Sets it.
 void close_on_exec(int fd);
-/// Closes every descriptor above 2 but `kept` (> 2): what a process inherited by somebody's carelessness.
+/// Closes all descriptors above 2 except `kept` (> 2), because they were inherited by accident.
 void close_all_but(int kept);
 
 }  // namespace lockstep::sys

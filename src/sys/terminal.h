@@ -2,16 +2,16 @@
 
 namespace lockstep::sys {
 
-/// What a descriptor shows its text on.
+/// The terminal that a descriptor writes to.
 struct Terminal {
-  bool obeys = false;    ///< a terminal that understands more than lines: TERM is not dumb
-  bool colours = false;  ///< the same, and NO_COLOR is not set, or to nothing
+  bool obeys = false;    ///< a terminal that supports control sequences: TERM is not dumb
+  bool colours = false;  ///< the same, and NO_COLOR is unset or empty
   int width = 0;         ///< columns; 0: unlimited
 };
 
 Terminal terminal_of(int fd);
 
-/// Whether both lead to the same terminal or file.
+/// Whether both refer to the same terminal or file.
 bool same_file(int one, int other);
 
 }  // namespace lockstep::sys

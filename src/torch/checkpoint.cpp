@@ -15,7 +15,7 @@ using ::torch::Tensor;
 
 constexpr const char* kModel = "model";
 constexpr const char* kOptimizer = "optimizer";
-/// What Python's DistributedDataParallel puts in front of its model's names.
+/// The prefix that Python's DistributedDataParallel adds to its model's names.
 constexpr std::string_view kPrefix = "module.";
 
 [[noreturn]] void refuse(const std::string& what) { throw ConfigError("[checkpoint] " + what); }
@@ -46,7 +46,7 @@ std::string word_of(const Tensor& tensor, const std::string& name) {
          ", which the file format lacks; convert it before it is saved");
 }
 
-/// Collects tensors; what shares its memory is stored once.
+/// Collects tensors; shared memory is stored once.
 class TensorWriter {
  public:
   Value add(const std::string& name, const Tensor& tensor) {
@@ -80,7 +80,7 @@ std::vector<std::int64_t> numbers(const Value& entry, const char* key, const std
     for (const auto& each : found)
       if (each.is_number_integer() && each.get<std::int64_t>() >= 0) values.push_back(each.get<std::int64_t>());
   if (!found.is_array() || values.size() != found.size())
-    throw StorageError("[checkpoint] the array " + name + " has a " + key + " that is no list of counts");
+    throw StorageError("[checkpoint] the array " + name + " has a " + key + " that is not a list of counts");
   return values;
 }
 
@@ -93,7 +93,7 @@ std::int64_t extent(const std::vector<std::int64_t>& shape, const std::vector<st
   return last + 1;
 }
 
-/// Reads the tensors that entries of data.json stand for.
+/// Reads the tensors that entries of data.json refer to.
 class TensorReader {
  public:
   explicit TensorReader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
@@ -102,7 +102,7 @@ class TensorReader {
 
   static bool is_tensor(const Value& entry) { return entry.is_object() && entry.contains("$tensor"); }
 
-  /// Its memory is the checkpoint's and is only read.
+  /// The checkpoint owns its memory; it is only read.
   Tensor read(const Value& entry) const {
     const auto name = entry.at("$tensor").is_string() ? entry.at("$tensor").get<std::string>() : std::string();
     const auto found = stored_.find(name);
@@ -117,7 +117,7 @@ class TensorReader {
   }
 
  private:
-  /// The part that an entry asks for, where it is not the whole array in C order.
+  /// The part that an entry refers to, if it is not the whole array in C order.
   static Tensor viewed(const Tensor& whole, const Value& entry, const std::string& name) {
     const bool has_layout = entry.contains("layout");
     if (!has_layout && !entry.contains("shape") && !entry.contains("stride") && !entry.contains("offset")) return whole;
@@ -146,7 +146,7 @@ class TensorReader {
 
 // ---------------------------------------------------------------------------------------------------- optimizers
 
-/// The fields of options and of states, with Python's names. LibTorch gives references to them.
+/// The fields of options and states, under Python's names. LibTorch returns references to them.
 template <class V>
 void visit(optim::SGDOptions& o, V&& v) {
   v("lr", o.lr()), v("momentum", o.momentum()), v("dampening", o.dampening()), v("weight_decay", o.weight_decay()),
@@ -204,7 +204,7 @@ void by_kind(const optim::Optimizer& optimizer, Use use) {
   if (dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr)
     refuse(
         "the history of torch::optim::LBFGS cannot be stored; use checkpoint(module) and load(checkpoint, module) "
-        "without the optimizer, which then begins anew");
+        "without the optimizer, which then starts without state");
   refuse("this optimizer is none of SGD, Adam, AdamW, RMSprop and Adagrad; save its state yourself");
 }
 
@@ -282,13 +282,13 @@ Value optimizer_value(const ::torch::nn::Module& module, const optim::Optimizer&
   return {{"state", std::move(states)}, {"param_groups", std::move(groups)}};
 }
 
-/// A state that was saved, for each parameter of the optimizer, group by group; null where there is none.
+/// The saved state for each parameter of the optimizer, group by group; null if there is none.
 struct SavedOptimizer {
   std::vector<const Value*> groups;
   std::vector<std::vector<const Value*>> states;
 };
 
-/// The key under which a parameter's state stands: its name, or as text the number that Python gave it.
+/// The key of a parameter's state: its name, or, as text, the number that Python gave it.
 std::string key_of(const Value& parameter) {
   return parameter.is_string() ? parameter.get<std::string>() : parameter.dump();
 }
@@ -312,7 +312,7 @@ SavedOptimizer match(const Value& saved, const std::vector<std::vector<std::stri
       refuse("group " + std::to_string(g) + " of the saved optimizer has " + std::to_string(parameters.size()) +
              " parameters; this one's has " + std::to_string(names[g].size()));
     if (group.value("maximize", Value()) == true) refuse("the saved optimizer maximizes, which LibTorch's does not");
-    // By name where there are names; Python may have numbered them and tell the names beside.
+    // By name if there are names; Python may have numbered the parameters and stored the names separately.
     const Value& labels = group.contains("param_names") ? group["param_names"] : parameters;
     std::map<std::string, std::string> keys;
     for (std::size_t p = 0; p < parameters.size() && labels.is_array() && labels.size() == parameters.size(); ++p)
@@ -330,7 +330,7 @@ SavedOptimizer match(const Value& saved, const std::vector<std::vector<std::stri
   return found;
 }
 
-/// What will be put into the optimizer, read and checked before anything is changed.
+/// The new state of the optimizer, read and checked before anything is changed.
 std::function<void()> prepared_optimizer(const Value& saved, const TensorReader& tensors,
                                          const ::torch::nn::Module& module, optim::Optimizer& optimizer) {
   const auto names = parameter_names(module, optimizer);
@@ -369,7 +369,7 @@ std::function<void()> prepared_optimizer(const Value& saved, const TensorReader&
                                                    : static_cast<F>(entry.get<double>());
           } else {
             if (!TensorReader::is_tensor(entry))
-              refuse("the state " + std::string(key) + " of " + names[g][p] + " is no tensor");
+              refuse("the state " + std::string(key) + " of " + names[g][p] + " is not a tensor");
             field = tensors.read(entry).to(parameter.options().requires_grad(false)).clone();
             if (field.sizes() != parameter.sizes())
               refuse("the state " + std::string(key) + " of " + names[g][p] + " has another shape than the parameter");
@@ -393,7 +393,7 @@ std::function<void()> prepared_optimizer(const Value& saved, const TensorReader&
 std::vector<std::pair<Tensor, Tensor>> prepared_module(const Value& saved, const std::string& key,
                                                        const TensorReader& tensors, const ::torch::nn::Module& module) {
   if (!saved.is_object())
-    refuse("\"" + key + "\" is no dict of tensors; save model.state_dict(), or lockstep::torch::checkpoint(model)");
+    refuse("\"" + key + "\" is not a dict of tensors; save model.state_dict(), or lockstep::torch::checkpoint(model)");
   if (saved.contains("$object") || saved.contains("$tensor"))
     refuse("\"" + key + "\" is a pickled object of Python's, which C++ does not read; save model.state_dict()");
   const auto own = state_of(module);
@@ -427,7 +427,7 @@ std::vector<std::pair<Tensor, Tensor>> prepared_module(const Value& saved, const
   return values;
 }
 
-/// The first of `usual` that the dict has, or the one that was asked for; "" when there is none.
+/// The requested key, or the first of `usual` that the dict has; "" if there is none.
 std::string key_in(const Value& data, const std::optional<std::string>& wanted, const std::vector<std::string>& usual) {
   for (const auto& key : wanted ? std::vector{*wanted} : usual)
     if (data.contains(key)) return key;
@@ -455,21 +455,18 @@ Value load_all(const Checkpoint& checkpoint, ::torch::nn::Module& module, optim:
   const ::torch::NoGradGuard no_grad;
   for (const auto& [target, value] : values) target.copy_(value);
   change();
-  data.erase(model_key);
-  data.erase(optimizer_key);
+  for (const auto& key : {model_key, optimizer_key}) data.erase(key);
   return data;
 }
 
-Checkpoint save_all(const ::torch::nn::Module& module, const optim::Optimizer* optimizer, const Value& extra) {
-  if (!extra.is_object())
-    refuse("extra is " + extra.dump().substr(0, 100) + "; it must be a dict such as {{\"epoch\", 3}}");
+Checkpoint save_all(const ::torch::nn::Module& module, const optim::Optimizer* optimizer, Value data) {
+  if (!data.is_object())
+    refuse("extra is " + data.dump().substr(0, 100) + "; it must be a dict such as {{\"epoch\", 3}}");
   for (const char* key : {kModel, kOptimizer})
-    if (extra.contains(key)) refuse(std::string("extra has the key \"") + key + "\", which is Lockstep's; use another");
+    if (data.contains(key)) refuse(std::string("extra has the key \"") + key + "\", which is Lockstep's; use another");
   TensorWriter tensors;
-  Value data = extra;
-  Value state = Value::object();
+  Value& state = data[kModel] = Value::object();
   for (const auto& [name, tensor] : state_of(module)) state[name] = tensors.add("model." + name, tensor);
-  data[kModel] = std::move(state);
   if (optimizer != nullptr) data[kOptimizer] = optimizer_value(module, *optimizer, tensors);
   return tensors.finish(data);
 }

@@ -23,11 +23,11 @@ c10d::ReduceOp operation(Reduce how) {
     case Reduce::product:
       return c10d::ReduceOp::PRODUCT;
     default:
-      return c10d::ReduceOp::SUM;  // a mean is divided afterwards: not every backend averages
+      return c10d::ReduceOp::SUM;  // a mean is divided afterwards, because not every backend supports AVG
   }
 }
 
-/// Runs `exchange` on memory without gaps that holds what `tensor` does, and puts the result there.
+/// Runs `exchange` on a contiguous copy of `tensor` if necessary, and copies the result back.
 Tensor in_place(const Tensor& tensor, const std::function<void(std::vector<Tensor>&)>& exchange) {
   const ::torch::NoGradGuard no_grad;
   const Tensor target = tensor.detach();
@@ -37,8 +37,8 @@ Tensor in_place(const Tensor& tensor, const std::function<void(std::vector<Tenso
   return tensor;
 }
 
-/// Calls `use` with every number of a dict and its name, in the order of the sorted keys, so that ranks may have them
-/// in another order. What is in dicts and lists is named as in "losses/0".
+/// Calls `use` with every number of a dict and its name, sorted by key, so that ranks may have their keys in any order.
+/// Nested values are named as in "losses/0".
 void visit(Value& value, const std::string& name, const std::function<void(const std::string&, Value&)>& use) {
   const auto inside = [&](const std::string& key) { return name.empty() ? key : name + "/" + key; };
   if (value.is_object()) {
@@ -65,7 +65,7 @@ std::string missing(const std::set<std::string>& names, const std::set<std::stri
   return found.empty() ? "nothing" : text + (found.size() > 8 ? ", ..." : "");
 }
 
-/// Throws on every rank when some have other names than rank 0: numbers of different things would be added.
+/// Throws on every rank if some have other names than rank 0; otherwise different metrics would be added.
 void check_equal(const std::vector<std::string>& names) {
   std::size_t sum = names.size();
   for (const auto& name : names) sum = sum * 31 + std::hash<std::string>()(name);

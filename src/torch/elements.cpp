@@ -83,7 +83,7 @@ Reduction reduction_of(const char* what, const at::Tensor& tensor, const c10d::R
                    "; convert the tensor to another type");
   const bool known = how && collective::supported(*type, *how);
   TORCH_CHECK_VALUE(known && (!tensor.is_complex() || how == ReduceOp::sum || how == ReduceOp::avg), "[", what,
-                    "] this operation means nothing for elements of type ", tensor.scalar_type(),
+                    "] this operation is not defined for elements of type ", tensor.scalar_type(),
                     "; use ReduceOp.SUM, or another type");
   return {*type, *how, tensor.is_complex() ? std::size_t{2} : std::size_t{1}};
 }

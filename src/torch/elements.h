@@ -14,7 +14,7 @@ namespace lockstep::torch {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// A tensor's elements in one piece: its own memory where they lie so, else a copy.
+/// A tensor's elements in contiguous memory: its own if it is contiguous, otherwise a copy.
 class Elements {
  public:
   explicit Elements(const at::Tensor& tensor)
@@ -23,7 +23,7 @@ class Elements {
   std::byte* data() const { return static_cast<std::byte*>(dense_.data_ptr()); }
   std::size_t bytes() const { return dense_.nbytes(); }
   std::size_t size() const { return static_cast<std::size_t>(dense_.numel()); }
-  /// Brings what was written to data() into the tensor.
+  /// Copies what was written to data() back into the tensor.
   void store() const {
     if (!dense_.is_same(tensor_)) tensor_.copy_(dense_);
   }
@@ -35,7 +35,7 @@ class Elements {
 std::vector<Elements> elements_of(const Tensors& tensors);
 void store_all(const std::vector<Elements>& list);
 
-/// Where the elements of several tensors lie.
+/// The element memory of several tensors.
 template <class Pointer>
 std::vector<Pointer> places(const std::vector<Elements>& list) {
   std::vector<Pointer> pointers;
@@ -44,7 +44,7 @@ std::vector<Pointer> places(const std::vector<Elements>& list) {
   return pointers;
 }
 
-/// How elements are combined. A complex number is two.
+/// How elements are combined. A complex number counts as two.
 struct Reduction {
   collective::DType dtype;
   collective::ReduceOp op;
@@ -53,14 +53,14 @@ struct Reduction {
   std::size_t count(const Elements& elements) const { return elements.size() * parts; }
 };
 
-/// How `op` combines the tensor's elements. TypeError or ValueError, with `what` in front, when it means nothing.
+/// How `op` combines the tensor's elements. Throws TypeError or ValueError, prefixed with `what`, if it is not defined.
 Reduction reduction_of(const char* what, const at::Tensor& tensor, const c10d::ReduceOp& op);
 
 // ---- checks: `refuse` throws what it is told ----------------------------------------------------------------------
 
 using Refuse = std::function<void(const std::string&)>;
 
-/// In the memory of the processor, and strided.
+/// In CPU memory and strided.
 void check_plain(const Refuse& refuse, at::ArrayRef<at::Tensor> tensors);
 /// One tensor for every rank, each like `one`.
 void check_list(const Refuse& refuse, const Tensors& list, const at::Tensor& one, int world);

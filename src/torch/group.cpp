@@ -19,7 +19,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "torch/backend.h"
+#include "torch/shared_memory_backend.h"
 
 static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 13,
               "Lockstep's C++ part needs LibTorch 2.13 or later");
@@ -29,14 +29,13 @@ namespace {
 
 constexpr const char* kAuto = "auto";
 constexpr const char* kGloo = "gloo";
-constexpr const char* kLoopback = "127.0.0.1";
-/// How long a rank whose function has ended keeps its connections for the others.
+/// After this time, a rank whose function has ended closes its connections to the others.
 constexpr std::chrono::seconds kLeaveTogetherWithin{30};
 constexpr std::chrono::hours kForEver{24 * 365 * 10};
-/// How long an error that looks like another rank's death waits for that death to be seen.
+/// An error that looks like another rank's death is reported after this delay, so that the death itself is seen first.
 constexpr std::chrono::seconds kCauseComesWithin{2};
 
-/// What this process is part of. Never destroyed: other ranks may need the store when this one is done.
+/// The process group of this process. Never destroyed: other ranks may need the store after this one is done.
 struct Membership {
   Session* session = nullptr;
   bool joined = false;
@@ -49,7 +48,7 @@ Membership& membership() {
   return *instance;
 }
 
-/// Filled before main: what TorchTrainer runs, by the user's function.
+/// Filled before main: the function that TorchTrainer runs for each of the user's functions.
 std::map<TrainFunction, TrainFunction>& joined_functions() {
   static std::map<TrainFunction, TrainFunction> functions;
   return functions;
@@ -64,46 +63,49 @@ TrainFunction joined_function(TrainFunction function) {
   return found->second;
 }
 
-/// A socket that listens at a port of the system's choice, reachable from this machine only.
-std::pair<int, std::uint16_t> listen_on_loopback(int backlog) {
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+/// A socket that listens on an address of this node, on a port that the system chooses.
+std::pair<int, std::uint16_t> listen_on(const std::string& node_address, int backlog) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::inet_pton(AF_INET, node_address.c_str(), &address.sin_addr) != 1)
+    throw EngineError("[torch] the address of rank 0's node is \"" + node_address + "\", which is not IPv4");
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   socklen_t size = sizeof address;
   auto* plain = reinterpret_cast<sockaddr*>(&address);
   if (listener < 0 || ::bind(listener, plain, size) != 0 || ::listen(listener, backlog) != 0 ||
       ::getsockname(listener, plain, &size) != 0)
-    throw EngineError(std::string("[torch] rank 0 cannot listen on 127.0.0.1: ") + std::strerror(errno));
+    throw EngineError("[torch] rank 0 cannot listen on " + node_address + ": " + std::strerror(errno));
   return {listener, ntohs(address.sin_port)};
 }
 
-/// Rank 0 binds a socket and hands it to the store; the others hear of its port. Nothing is guessed or tried.
+/// Rank 0 binds a socket, passes it to the store, and sends its port to the others. No port is guessed.
 Store make_store(Session& session, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.numWorkers = static_cast<std::size_t>(session.world_size());
   options.waitWorkers = false;
   options.timeout = timeout;
+  const std::string& address = session.node_address(0);
   if (session.world_rank() == 0) {
-    const auto [listener, port] = listen_on_loopback(std::max(128, session.world_size()));
+    const auto [listener, port] = listen_on(address, std::max(128, session.world_size()));
     options.isServer = true;
     options.port = port;
     options.masterListenFd = listener;
-    auto store = c10::make_intrusive<c10d::TCPStore>(kLoopback, options);
+    auto store = c10::make_intrusive<c10d::TCPStore>(address, options);
     session.broadcast_from_rank_zero({static_cast<std::uint8_t>(port >> 8), static_cast<std::uint8_t>(port)}, timeout);
     return store;
   }
   const Bytes port = session.broadcast_from_rank_zero({}, timeout);
   if (port.size() != 2)
     throw ConfigError(
-        "[torch] rank 0 told no port: the ranks call different functions first; call join(), prepare_model() and "
+        "[torch] rank 0 sent no port: the ranks call different functions first; call join(), prepare_model() and "
         "session.barrier() in the same order on every rank");
   options.port = static_cast<std::uint16_t>(port[0] << 8 | port[1]);
-  return c10::make_intrusive<c10d::TCPStore>(kLoopback, options);
+  return c10::make_intrusive<c10d::TCPStore>(address, options);
 }
 
-/// Rank 0 hosts the store, and every rank may be in the middle of an exchange: they leave together. A rank that others
-/// keep waiting for long gives up its connections: one that waits for it in an exchange, for ever, then fails at once.
+/// Rank 0 hosts the store, and every rank may be in the middle of a collective, so all ranks leave together. A rank
+/// that has waited too long for the others closes its connections, so that a rank that waits for it in a collective
+/// fails at once instead of waiting forever.
 void leave_together(Session& session) {
   if (!membership().group) return;
   try {
@@ -139,7 +141,8 @@ int world_size() { return current_session() != nullptr ? current_session()->worl
 void join(const GroupOptions& options) {
   Membership& mine = membership();
   if (mine.joined)
-    throw ConfigError("[join] the workers are joined already; call it once, before prepare_model() and every exchange");
+    throw ConfigError(
+        "[join] the workers are already connected; call it once, before prepare_model() and every collective");
   if (options.backend != kAuto && options.backend != kGloo && options.backend != SharedMemoryBackend::kName)
     throw ConfigError("[join] backend is \"" + options.backend + "\"; it may be \"auto\", \"lockstep\" or \"gloo\"");
   if (options.timeout.count() <= 0)
@@ -148,7 +151,8 @@ void join(const GroupOptions& options) {
   if (world_size() == 1) return;
   mine.store = make_store(*mine.session, options.timeout);
   const auto prefixed = c10::make_intrusive<c10d::PrefixStore>("lockstep", mine.store);
-  const auto [backend, type] = make_backend(options.backend, prefixed, rank(), world_size(), options.timeout);
+  const auto [backend, type] =
+      make_backend(options.backend, prefixed, mine.session->node_address(rank()), options.timeout);
   mine.group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, rank(), world_size());
   mine.group->setBackend(c10::DeviceType::CPU, type, backend);
   mine.group->setDefaultBackend(type);
@@ -164,19 +168,19 @@ const Group& group() {
   return membership().group;
 }
 
-Backend make_backend(const std::string& name, const Store& store, int rank, int world,
-                     std::chrono::milliseconds timeout) {
+TypedBackend make_backend(const std::string& name, const Store& store, const std::string& address,
+                          std::chrono::milliseconds timeout) {
   if (name != kGloo) {
     try {
-      return {c10::make_intrusive<SharedMemoryBackend>(store, rank, world, timeout),
+      return {c10::make_intrusive<SharedMemoryBackend>(store, rank(), world_size(), timeout),
               c10d::ProcessGroup::BackendType::CUSTOM};
     } catch (const collective::CannotShareMemory&) {
-      if (name != kAuto) throw;  // else all ranks are here, and turn to the other one
+      if (name != kAuto) throw;  // otherwise all ranks get here, and use the other backend
     }
   }
   const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(kLoopback));
-  return {c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, world, options),
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  return {c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank(), world_size(), options),
           c10d::ProcessGroup::BackendType::GLOO};
 }
 
@@ -184,9 +188,9 @@ namespace detail {
 
 void run(TrainFunction function, Session& session) {
   membership().session = &session;
-  // Writing to a rank that died is an error of the exchange, not the end of this process.
+  // Writing to a dead rank must be an error of the collective, not kill this process.
   std::signal(SIGPIPE, SIG_IGN);
-  // For threads that the function starts as well: OpenMP has only been told for this one.
+  // Also for threads that the function starts: OpenMP's number is set only for this thread.
   if (const char* threads = std::getenv("OMP_NUM_THREADS"); threads != nullptr && std::atoi(threads) > 0)
     at::set_num_threads(std::atoi(threads));
   try {
@@ -196,7 +200,7 @@ void run(TrainFunction function, Session& session) {
     }
     leave_together(session);
   } catch (const std::exception& error) {
-    // This process is ended meanwhile, unless there is no other cause.
+    // Meanwhile this process is killed, unless there is no other cause.
     if (!session.stopping() && is_consequence(error)) std::this_thread::sleep_for(kCauseComesWithin);
     throw;
   }

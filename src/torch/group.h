@@ -10,20 +10,22 @@ namespace lockstep::torch {
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-/// The session of the training function that runs in this process; nullptr outside of a worker.
+/// The session of the training function in this process; nullptr outside a worker.
 Session* current_session();
 
-/// The workers, joined; joins them if that was not done. Null where there is one.
+/// The process group of the workers; connects them if necessary. Null if there is only one worker.
 const Group& group();
 
-/// The one place that knows how ranks exchange data: a backend on `store` for CPU tensors, and its c10d kind.
-struct Backend {
+/// A backend of c10d and its type.
+struct TypedBackend {
   c10::intrusive_ptr<c10d::Backend> backend;
   c10d::ProcessGroup::BackendType type;
 };
-Backend make_backend(const std::string& name, const Store& store, int rank, int world,
-                     std::chrono::milliseconds timeout);
-/// The same for GPU tensors: NCCL. Throws ConfigError where this build has none.
-Backend make_gpu_backend(const Store& store, int rank, int world, std::chrono::milliseconds timeout);
+/// The one place that chooses how ranks exchange CPU tensors: a backend of this rank on `store`. `address` is this
+/// node's; a backend that listens does so there.
+TypedBackend make_backend(const std::string& name, const Store& store, const std::string& address,
+                          std::chrono::milliseconds timeout);
+/// The same for GPU tensors: NCCL. Throws ConfigError if this build does not have it.
+TypedBackend make_gpu_backend(const Store& store, int rank, int world, std::chrono::milliseconds timeout);
 
 }  // namespace lockstep::torch

@@ -23,7 +23,7 @@ using ::torch::Tensor;
 constexpr std::size_t kBroadcastBytes = 250 << 20;
 constexpr const char* kUnusedOption = "find_unused_parameters";
 
-/// Parameters whose gradients are sparse: the tables of embeddings that ask for it.
+/// Parameters with sparse gradients: tables of embeddings that request them.
 std::unordered_set<const void*> sparse_parameters(const ::torch::nn::Module& module) {
   std::unordered_set<const void*> found;
   for (const auto& part : module.modules()) {
@@ -53,7 +53,7 @@ ModelOptions checked(ModelOptions options) {
   return options;
 }
 
-/// What must be the same on every rank, also which parameters are one.
+/// What must be equal on every rank, including which parameters are shared.
 Value outline(const std::vector<Tensor>& tensors) {
   Value lines = Value::array();
   std::unordered_map<const void*, std::size_t> seen;
@@ -67,7 +67,7 @@ Value outline(const std::vector<Tensor>& tensors) {
   return lines;
 }
 
-/// ConfigError, the same on every rank, when they have different models: nobody goes on alone.
+/// Throws the same ConfigError on every rank if the models differ, so that no rank continues alone.
 void check_equal(const ::torch::nn::Module& module) {
   auto tensors = module.parameters();
   const auto buffers = module.buffers();
@@ -85,7 +85,8 @@ void check_equal(const ::torch::nn::Module& module) {
                     std::to_string(other - models.begin()) + " it is " + line(*other, i));
 }
 
-/// Where LibTorch says that the last pass left parameters without a gradient, it tells how to allow that in Python.
+/// If parameters got no gradient in the last pass, LibTorch's error explains how to allow that in Python; this adds
+/// C++.
 template <class Body>
 void advised(const Body& body) {
   try {
@@ -100,8 +101,8 @@ void advised(const Body& body) {
   }
 }
 
-/// A bucket's part is a view, which Optimizer::zero_grad() cannot detach. The same memory as a tensor of its own can
-/// be.
+/// A part of a bucket is a view, which Optimizer::zero_grad() cannot detach. A separate tensor on the same memory can
+/// be detached.
 void unview(const std::vector<Tensor>& parameters) {
   for (const auto& parameter : parameters)
     if (Tensor& gradient = parameter.mutable_grad(); gradient.defined() && gradient.is_view())
@@ -110,9 +111,9 @@ void unview(const std::vector<Tensor>& parameters) {
 
 }  // namespace
 
-/// The reducer, and what goes on around it.
+/// The reducer and its hooks.
 struct PreparedModule::Replica {
-  /// What the hooks at the parameters share with it.
+  /// State shared with the hooks of the parameters.
   struct Hooks {
     std::vector<Tensor> parameters;
     std::atomic<bool> queued = false;
@@ -140,19 +141,19 @@ struct PreparedModule::Replica {
     const auto first = static_cast<std::size_t>(options.first_bucket_bytes);
     const auto rest = static_cast<std::size_t>(options.bucket_bytes);
     auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(hooks->parameters, {first, rest}, is_sparse));
-    std::reverse(buckets.begin(), buckets.end());  // about the order in which gradients come
+    std::reverse(buckets.begin(), buckets.end());  // roughly the order in which gradients become ready
     reducer = std::make_shared<c10d::Reducer>(
         hooks->parameters, std::move(buckets), group, is_sparse, options.bucket_bytes, options.find_unused_parameters,
         options.gradients_in_buckets, names, options.first_bucket_bytes,
         /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<std::int64_t>{});
-    // It writes nothing, but the reducer tells it of unused parameters and does not ask whether it is there.
+    // It logs nothing, but the reducer reports unused parameters to it without checking that it exists.
     logger = std::make_shared<c10d::Logger>(reducer);
     reducer->set_logger(logger);
     if (options.gradients_in_buckets) add_hooks();
   }
 
-  /// The first gradient of a backward pass asks for a call at its end. That call comes before the reducer's, which is
-  /// asked for later, so it asks for another.
+  /// The first gradient of a backward pass requests a callback at its end. That callback runs before the reducer's,
+  /// which is requested later, so it requests another one.
   void add_hooks() {
     for (const auto& parameter : hooks->parameters) {
       accumulators.push_back(::torch::autograd::impl::grad_accumulator(parameter));
@@ -176,7 +177,7 @@ struct PreparedModule::Replica {
   const Group group;
   const std::shared_ptr<Hooks> hooks;
   std::vector<Tensor> buffers;
-  bool buffers_stale = false;  ///< a training pass may have changed them since they were equal
+  bool buffers_stale = false;  ///< a training pass may have changed them since the last broadcast
   std::shared_ptr<c10d::Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
   std::vector<decltype(::torch::autograd::impl::grad_accumulator(std::declval<const Tensor&>()))> accumulators;

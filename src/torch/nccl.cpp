@@ -1,5 +1,5 @@
-// GPU tensors. Compiled where LibTorch has CUDA and its headers are found (lockstep_libtorch.cmake); never run on a
-// real GPU so far.
+// GPU tensors. Compiled if LibTorch has CUDA and its headers are found (lockstep_libtorch.cmake). Not yet tested on a
+// real GPU.
 
 #include <lockstep/error.h>
 
@@ -13,7 +13,7 @@ namespace lockstep::torch {
 
 #ifdef LOCKSTEP_WITH_NCCL
 
-Backend make_gpu_backend(const Store& store, int rank, int world, std::chrono::milliseconds timeout) {
+TypedBackend make_gpu_backend(const Store& store, int rank, int world, std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   return {c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world, std::move(options)),
@@ -22,11 +22,12 @@ Backend make_gpu_backend(const Store& store, int rank, int world, std::chrono::m
 
 #else
 
-Backend make_gpu_backend(const Store& /*store*/, int /*rank*/, int /*world*/, std::chrono::milliseconds /*timeout*/) {
+TypedBackend make_gpu_backend(const Store& /*store*/, int /*rank*/, int /*world*/,
+                              std::chrono::milliseconds /*timeout*/) {
   throw ConfigError(
       "[join] this worker has a GPU, but the program was built without NCCL; install the headers of CUDA and NCCL "
       "beside "
-      "torch and configure the project anew, or hide the GPUs with CUDA_VISIBLE_DEVICES=");
+      "torch and configure the project again, or hide the GPUs with CUDA_VISIBLE_DEVICES=");
 }
 
 #endif

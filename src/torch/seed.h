@@ -5,9 +5,9 @@
 
 namespace lockstep::torch::detail {
 
-/// What enable_reproducibility() was given, or 0.
+/// The seed of enable_reproducibility(), or 0.
 std::uint64_t reproducible_seed();
-/// This process's place among all.
+/// This process's rank.
 Team this_worker();
 
 }  // namespace lockstep::torch::detail

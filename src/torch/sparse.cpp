@@ -14,16 +14,16 @@
 namespace lockstep::torch {
 namespace {
 
-using collective::ConstPart;
-using collective::Part;
+using collective::Buffer;
+using collective::ConstBuffer;
 using Group = collective::Communicator;
 
-/// Every rank's tensor; `counts` is how many rows each has.
+/// Every rank's tensor; `counts` is the number of rows of each.
 Tensors gather_unequal(Group& group, const at::Tensor& mine, const std::vector<std::int64_t>& counts, int along) {
   const Elements own(mine);
-  const std::vector<ConstPart> in(counts.size(), ConstPart{own.data(), own.bytes()});
+  const std::vector<ConstBuffer> in(counts.size(), ConstBuffer{own.data(), own.bytes()});
   Tensors all;
-  std::vector<Part> out;
+  std::vector<Buffer> out;
   for (const auto count : counts) {
     auto shape = mine.sizes().vec();
     shape[static_cast<std::size_t>(along)] = count;
@@ -34,7 +34,7 @@ Tensors gather_unequal(Group& group, const at::Tensor& mine, const std::vector<s
   return all;
 }
 
-/// What a rank's sparse tensor is, in words that can be gathered.
+/// The description of a rank's sparse tensor, in a form that can be gathered.
 using SparseShape = std::array<std::int64_t, 16>;
 
 SparseShape shape_of(const at::Tensor& tensor) {
@@ -51,7 +51,7 @@ SparseShape shape_of(const at::Tensor& tensor) {
 }  // namespace
 
 void all_reduce_sparse(Group& group, const at::Tensor& tensor, bool average) {
-  // All get all, and add what stands at the same indices.
+  // Every rank gets all tensors, and adds values at the same indices.
   const at::Tensor mine = tensor.coalesce();
   const SparseShape shape = shape_of(mine);
   std::vector<SparseShape> shapes(static_cast<std::size_t>(group.size()));
@@ -66,7 +66,7 @@ void all_reduce_sparse(Group& group, const at::Tensor& tensor, bool average) {
   }
   const auto indices = gather_unequal(group, mine.indices(), counts, 1);
   const auto values = gather_unequal(group, mine.values(), counts, 0);
-  // The indices come from tensors that were checked.
+  // The indices were checked already.
   at::Tensor sum =
       at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), at::cat(values, 0), tensor.sizes(), tensor.options())
           .coalesce();

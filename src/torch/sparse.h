@@ -6,8 +6,8 @@
 
 namespace lockstep::torch {
 
-/// The sum, or the average, of every rank's sparse tensor (COO), which may have other indices on each.
-/// ConfigError when their shapes differ.
+/// The sum or average of every rank's sparse tensor (COO); indices may differ between ranks. Throws ConfigError if the
+/// shapes differ.
 void all_reduce_sparse(collective::Communicator& group, const at::Tensor& tensor, bool average);
 
 }  // namespace lockstep::torch

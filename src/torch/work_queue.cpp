@@ -64,12 +64,12 @@ struct WorkQueue::State {
   std::mutex mutex;  ///< guards the rest
   std::condition_variable changed;
   std::deque<Entry> entries;
-  std::deque<Job> endings;  ///< of works that are not of this queue
-  bool busy = false;        ///< a job runs, in a thread of the queue's or of a caller's
+  std::deque<Job> endings;  ///< for works that are not from this queue
+  bool busy = false;        ///< a job runs, in a thread of the queue or of a caller
   bool closing = false;
   int idle = 0;  ///< threads that wait for something to do
   std::vector<std::thread> threads;
-  std::shared_ptr<State> kept;  ///< in a child of fork(): itself
+  std::shared_ptr<State> kept;  ///< keeps itself alive in a child of fork()
 
   bool has_job() const { return !busy && !entries.empty(); }
   bool is_done() const { return closing && !busy && entries.empty() && endings.empty(); }
@@ -79,7 +79,7 @@ WorkQueue::WorkQueue() : owner_pid_(::getpid()), state_(std::make_shared<State>(
 
 WorkQueue::~WorkQueue() {
   close();
-  // A child of fork() leaves everything as it is: threads of the parent sleep in it.
+  // A child of fork() changes nothing: the state still belongs to the parent's threads.
   if (!is_owner()) state_->kept = state_;
 }
 
@@ -135,13 +135,13 @@ void WorkQueue::close() {
   }
   for (std::thread& thread : threads) {
     if (thread.get_id() == std::this_thread::get_id())
-      thread.detach();  // a callback closes the queue
+      thread.detach();  // a callback called close()
     else
       thread.join();
   }
 }
 
-/// Sees to it that what there is to do now is done; `mutex` is held. Threads that are in a callback do not count.
+/// Makes sure that a thread runs the pending work; `mutex` is held. Threads that are in a callback do not count.
 void WorkQueue::provide_thread(const std::shared_ptr<State>& state) {
   if (state->closing) state->changed.notify_all();
   if (!state->has_job() && state->endings.empty()) return;
@@ -192,7 +192,7 @@ std::exception_ptr WorkQueue::run(Entry& entry) {
   } catch (...) {
     error = std::current_exception();
   }
-  entry.job = nullptr;  // lets go of its tensors before the caller goes on
+  entry.job = nullptr;  // releases its tensors before the caller continues
   return error;
 }
 

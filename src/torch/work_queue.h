@@ -11,10 +11,10 @@
 
 namespace lockstep::torch {
 
-/// What callers of c10d expect of an error of Lockstep's: torch.distributed.DistBackendError in Python.
+/// Converts an error of Lockstep to what callers of c10d expect: torch.distributed.DistBackendError in Python.
 std::exception_ptr as_c10d_error(const std::exception_ptr& error);
 
-/// One exchange that was asked for: what c10d callers wait for, or whose future they have.
+/// One pending call: c10d callers wait for it or hold its future.
 class ExchangeWork final : public c10d::Work {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -23,9 +23,9 @@ class ExchangeWork final : public c10d::Work {
   ExchangeWork(int rank, c10d::OpType type, const char* title, const std::optional<Tensors>& inputs, Tensors outputs,
                std::uint64_t number);
 
-  /// Once: the exchange is over. Errors of Lockstep's become c10::DistBackendError. Callbacks of the future run here.
+  /// Completes the call; only once. Errors of Lockstep become c10::DistBackendError. Callbacks of the future run here.
   void end(const std::exception_ptr& error, int source = -1);
-  /// The same when there can be no callbacks, because nobody has the future; else false, and nothing happens.
+  /// The same if there can be no callbacks, because nobody holds the future; otherwise does nothing and returns false.
   bool end_if_unwatched(const std::exception_ptr& error, int source);
 
   Tensors result() override;
@@ -39,14 +39,14 @@ class ExchangeWork final : public c10d::Work {
   std::uint64_t number_;
   int source_ = -1;
   std::mutex watch_;      ///< guards the next
-  bool watched_ = false;  ///< somebody has the future
+  bool watched_ = false;  ///< somebody holds the future
 };
 using WorkPointer = c10::intrusive_ptr<ExchangeWork>;
 
-/// Runs jobs one after the other, in the order in which they come, in a thread of its own, which the first one starts.
+/// Runs jobs one after the other, in order, in its own thread, which the first job starts.
 ///
-/// A job's work ends in the thread that ran it, and its callbacks may take their time, or wait for later jobs: another
-/// thread goes on with those meanwhile.
+/// A job completes in the thread that ran it. Its callbacks may be slow, or wait for later jobs; another thread runs
+/// those meanwhile.
 class WorkQueue {
  public:
   using Job = std::function<void()>;
@@ -57,14 +57,15 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  /// `here`: the caller waits anyway; when nothing else is under way, the job runs in its thread, and is done. The job
-  /// runs without gradients, and in inference mode when the caller is in it.
+  /// `here`: the caller waits anyway, so if the queue is empty the job runs in the caller's thread. The job runs
+  /// without gradients, and in inference mode if the caller is in it.
   void add(WorkPointer work, Job job, bool here);
-  /// Ends a work that is not of this queue, from a thread that its callbacks must not hold up.
+  /// Completes a work that is not from this queue, called from a thread that its callbacks must not block.
   void end(const WorkPointer& work, const std::exception_ptr& error, int source);
-  /// Whether this is the process that made it, and not a child of fork().
+  /// Whether this is the process that created it, and not a child of fork().
   bool is_owner() const;
-  /// Returns when all jobs are done. Later ones are refused. In a child of fork(), where the threads are not, nothing.
+  /// Returns once all jobs are done. Later ones are refused. Does nothing in a child of fork(), which does not have the
+  /// threads.
   void close();
 
  private:

@@ -1,58 +1,24 @@
 #include "train/launch.h"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <system_error>
 
 #include "base/ids.h"
-#include "base/json.h"
 #include "base/text.h"
-#include "driver/agent_link.h"
-#include "driver/run_record.h"
+#include "driver/console.h"
 #include "store/run_directory.h"
 #include "sys/files.h"
-#include "sys/node.h"
-#include "sys/private_files.h"
-#include "train/resources.h"
+#include "train/driven_run.h"
+#include "train/stop_listener.h"
 
 namespace lockstep::train {
 namespace {
 
-constexpr int kAnswerWithin = 5000;  // milliseconds
-
-/// Names this thread as the runner for as long as it lives.
-class Holder {
- public:
-  explicit Holder(std::atomic<std::thread::id>& runner) : runner_(runner) { runner_ = std::this_thread::get_id(); }
-  ~Holder() { runner_ = std::thread::id(); }
-  Holder(const Holder&) = delete;
-  Holder& operator=(const Holder&) = delete;
-
- private:
-  std::atomic<std::thread::id>& runner_;
-};
-
-/// The one that this process keeps for all. Never destroyed: it ends when this process does, and a fork of this process
-/// must not touch it.
-AgentSlot& process_agent() {
-  static auto* instance = new AgentSlot;
-  return *instance;
-}
-
-/// Whether the other end is gone. An idle agent sends nothing.
-bool is_closed(int socket) {
-  char byte;
-  const ssize_t count = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-/// Makes the directory of a run that has only a default name. Two runs in one second are two runs, in other processes
-/// too.
+/// Makes the directory of a run with a default name. If the name is taken, it adds a number, so that two runs that
+/// start in the same second get two directories, also in different processes.
 void claim_directory(driver::RunPlan& plan) {
   RunConfig& run = plan.options.run;
   sys::Files& files = sys::files();
@@ -61,7 +27,7 @@ void claim_directory(driver::RunPlan& plan) {
   for (int n = 2; is_taken() || !files.make_directory(plan.directory()); ++n) run.name = base + "_" + std::to_string(n);
 }
 
-/// Throws StorageError that calls the storage path by its name when no run can be made there.
+/// Throws StorageError that names storage_path if no run can be created there.
 void prepare_storage(const std::filesystem::path& path) {
   const std::string advice =
       "; choose a directory that you can write to: RunConfig(storage_path=...), or LOCKSTEP_STORAGE_PATH in the "
@@ -69,158 +35,108 @@ void prepare_storage(const std::filesystem::path& path) {
   try {
     sys::files().make_directories(path);
   } catch (const StorageError& error) {
-    throw StorageError("[run] storage_path " + in_quotes(path.native()) + " cannot be used: " + error.what() + advice);
+    throw StorageError("[storage] storage_path " + in_quotes(path.native()) + " cannot be used: " + error.what() +
+                       advice);
   }
   if (::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
-    throw StorageError("[run] storage_path " + in_quotes(path.native()) +
+    throw StorageError("[storage] storage_path " + in_quotes(path.native()) +
                        " cannot be written: " + std::generic_category().message(errno) + advice);
 }
 
-void complete(driver::RunPlan& plan) {
+/// Fills in the plan. Throws if it can never run.
+void check(driver::RunPlan& plan) {
   RunConfig& run = plan.options.run;
   if (run.storage_path.empty()) run.storage_path = store::default_storage_path();
   run.storage_path = std::filesystem::absolute(run.storage_path).lexically_normal();
-  if (!plan.record) run.checkpoint.num_to_keep = 0;
+  if (!plan.group.record) run.checkpoint.num_to_keep = 0;
   const bool named = !run.name.empty();
   if (!named) run.name = plan.trainer + "_" + date_string(wall_now());
   validate(plan.options);
-  if (plan.restore && !can_restore(plan.directory()))
+  const bool holds_run = store::RunDirectory(plan.directory()).exists();
+  if (plan.restore && !holds_run)
     throw ConfigError("[restore] " + plan.directory().string() +
                       " holds no run; give the path that result.path or the error message shows");
-  if (plan.record && !plan.restore && named && can_restore(plan.directory()))
-    throw ConfigError("[run] " + plan.directory().string() +
-                      " holds a run already; choose another RunConfig name, or go on with " + plan.trainer +
+  if (plan.group.record && !plan.restore && named && holds_run)
+    throw ConfigError("[trainer] " + plan.directory().string() +
+                      " already holds a run; choose another RunConfig name, or continue it with " + plan.trainer +
                       ".restore(" + in_quotes(plan.directory().string()) + ")");
-  if (plan.replace_workers && (run.checkpoint.keep_all_ranks || plan.keep_workers))
+  const bool has_hooks = plan.backend.needs && !plan.backend.needs->backend_cls.empty();
+  if (plan.backend.replaces_workers() && (run.checkpoint.keep_all_ranks || plan.group.keep_workers || has_hooks))
     throw ConfigError(
-        "[run] workers that are replaced one by one cannot be had together with keep_all_ranks, whose checkpoints need "
-        "every rank's report, nor with workers that stay between runs");
-  if (const auto rendezvous = plan.rendezvous_options()) {
-    if (static_cast<int>(rendezvous->hosts.size()) != plan.options.scaling.num_workers)
-      throw ConfigError("[run] the rendezvous has hosts for " + std::to_string(rendezvous->hosts.size()) +
-                        " ranks, but there are " + std::to_string(plan.options.scaling.num_workers) + " workers");
-    driver::Rendezvous::check(*rendezvous);
-  }
-  Assignment assignment = assign(plan.options.scaling, {sys::node_resources(), sys::gpu_ids()}, plan.program.env);
-  plan.rank_env = std::move(assignment.rank_env);
-  plan.notes = std::move(assignment.notes);
-  if (plan.record && !plan.restore) prepare_storage(run.storage_path);
-  if (!named && plan.record) claim_directory(plan);
+        "[trainer] workers that are replaced one by one do not go with keep_all_ranks, whose checkpoints need every "
+        "rank's report, nor with a backend_cls, whose hooks call all workers, nor with workers that stay between runs");
+  if (plan.backend.service) plan.backend.service->check(plan.options.scaling.num_workers);
 }
 
-void take_settings(const driver::RunRecord& record, TrainerOptions& options) {
-  const Value& settings = record.config_run;
-  options.scaling.num_workers = settings.value("num_workers", record.num_workers);
-  options.scaling.use_gpu = settings.value("use_gpu", false);
-  options.scaling.resources_per_worker = settings.value("resources_per_worker", std::map<std::string, double>());
-  options.scaling.placement_strategy = settings.value("placement_strategy", std::string("PACK"));
-  options.run.failure.max_failures = settings.value("max_failures", 0);
-  options.run.verbose = settings.value("verbose", 1);
-  options.run.log_to_console = settings.value("log_to_console", std::string("rank0"));
-  options.run.heartbeat_timeout = std::chrono::duration<double>(settings.value("heartbeat_timeout", 10.0));
-  options.run.max_report_size = settings.value("max_report_size", options.run.max_report_size);
-  if (const auto hang = settings.find("hang_timeout"); hang != settings.end() && hang->is_number())
-    options.run.hang_timeout = std::chrono::duration<double>(hang->get<double>());
-  if (const auto keep = settings.find("num_to_keep"); keep != settings.end() && keep->is_number())
-    options.run.checkpoint.num_to_keep = keep->get<int>();
-  options.run.stop = settings.value("stop", std::map<std::string, double>());
-  options.run.checkpoint.score_attribute = settings.value("checkpoint_score_attribute", std::string());
-  options.run.checkpoint.score_order = settings.value("checkpoint_score_order", std::string("max"));
-  options.run.checkpoint.keep_all_ranks = settings.value("keep_all_ranks", false);
+/// Waits for the resources of the run. Returns nothing if it was interrupted or stopped meanwhile.
+std::optional<Lease> lease_resources(const PreparedRun& prepared, std::uint64_t driven, int stopped) {
+  const driver::RunPlan& plan = prepared.plan;
+  ResourcePool::Request request;
+  request.run = plan.options.run.name;
+  request.scaling = plan.options.scaling;
+  request.driven = driven;
+  request.within = prepared.within;
+  request.wait = plan.options.run.wait_for_resources;
+  request.interrupts.push_back(stopped);
+  if (plan.wiring.signals != nullptr) request.interrupts.push_back(plan.wiring.signals->fd());
+  if (plan.wiring.control != nullptr) request.interrupts.push_back(plan.wiring.control->fd());
+  request.say = [&](const std::string& text) {
+    driver::Console(plan.options.run.verbose, "none", driver::Screen::of_process()).line("lockstep: " + text);
+  };
+  return process_resources().acquire(request);
+}
+
+/// The outcome of a run that was ended while it waited for resources.
+driver::RunOutcome not_begun(const PreparedRun& prepared) {
+  const driver::RunPlan& plan = prepared.plan;
+  abandon(prepared);
+  driver::RunOutcome outcome;
+  if (plan.restore) outcome.result = Result::from_path(plan.directory());  // what the run has so far
+  outcome.result.error.clear();
+  outcome.result.path = plan.directory();
+  outcome.result.config = plan.options.config;
+  outcome.result.trainer = plan.trainer;
+  outcome.signal = plan.wiring.signals != nullptr ? plan.wiring.signals->take() : 0;
+  outcome.result.state = outcome.signal == 0 ? "stopped" : "interrupted";
+  return outcome;
 }
 
 }  // namespace
 
-AgentSlot::~AgentSlot() { drop(); }
+PreparedRun prepare(driver::RunPlan plan) {
+  const bool has_name = !plan.options.run.name.empty();
+  check(plan);
+  process_resources().check(plan.options.scaling);
+  if (plan.group.record && !plan.restore) prepare_storage(plan.options.run.storage_path);
+  const bool claims = !has_name && plan.group.record;
+  if (claims) claim_directory(plan);
+  DirectoryClaim claim = plan.group.record ? DirectoryClaim(plan.directory()) : DirectoryClaim();
+  return {std::move(plan), claims, std::move(claim), runs_of_this_thread()};
+}
 
-int AgentSlot::connect() {
-  const bool a_forks_copy = owner_ != getpid();
-  if (engine_ && (a_forks_copy || is_closed(socket_.get()))) drop();
-  if (!engine_) {
-    engine_ = std::make_unique<engine::LocalEngine>();
-    socket_ = std::move(engine_->start({}).front());
-    agent_pid_ = engine_->agent_pid();
-    owner_ = getpid();
+void abandon(const PreparedRun& prepared) {
+  std::error_code ignored;
+  if (prepared.made_directory) std::filesystem::remove(prepared.plan.directory(), ignored);
+}
+
+driver::RunOutcome run(PreparedRun prepared, AgentSlot* agent) {
+  const DrivenRun driven(prepared.within);
+  const auto lease = [&](int stopped) {
+    try {
+      return lease_resources(prepared, driven.id(), stopped);
+    } catch (const Error&) {
+      abandon(prepared);
+      throw;
+    }
+  };
+  std::optional<StopListener> listener;
+  if (prepared.plan.group.record && prepared.plan.wiring.signals != nullptr) {
+    auto& callbacks = prepared.plan.options.run.callbacks;
+    callbacks.insert(callbacks.begin(), &listener.emplace(*prepared.plan.wiring.signals));
   }
-  return socket_.get();
-}
-
-void AgentSlot::drop() {
-  agent_pid_ = 0;
-  socket_.reset();
-  engine_.reset();
-}
-
-driver::RunOutcome AgentSlot::run(const driver::RunPlan& plan) {
-  if (in_run())
-    throw ConfigError(
-        "[fit] it was called inside of a callback of a run; a process has one run at a time: start the "
-        "next one when fit() has returned");
-  const std::lock_guard lock(mutex_);
-  const Holder holder(runner_);
-  try {
-    driver::RunOutcome outcome = driver::run(plan, connect());
-    if (!outcome.agent_usable) drop();
-    return outcome;
-  } catch (...) {
-    // What it was doing is not known: the next run gets a new one.
-    drop();
-    throw;
-  }
-}
-
-std::pair<int, std::string> AgentSlot::kept() {
-  const std::lock_guard lock(mutex_);
-  if (!engine_ || owner_ != getpid() || is_closed(socket_.get())) return {0, "the agent is gone"};
-  try {
-    driver::AgentLink agent(socket_.get());
-    agent.send(wire::CountKept{});
-    for (pollfd item{socket_.get(), POLLIN, 0}; ::poll(&item, 1, kAnswerWithin) == 1;)
-      while (auto message = agent.receive())
-        if (const auto* kept = std::get_if<wire::KeptWorkers>(&*message)) return {kept->alive, kept->lost};
-  } catch (const Error& error) {
-    drop();
-    return {0, error.what()};
-  }
-  drop();
-  return {0, "the agent did not answer"};
-}
-
-void AgentSlot::stop() {
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock) return drop();
-  // A run goes on in another thread: its agent ends with everything that it started, and the run sees that.
-  if (const int pid = agent_pid_; pid != 0) ::kill(pid, SIGTERM);
-}
-
-driver::RunOutcome launch(driver::RunPlan plan, AgentSlot* agent) {
-  AgentSlot& slot = agent != nullptr ? *agent : process_agent();
-  if (slot.in_run()) return slot.run(plan);  // which refuses, before a directory is made
-  complete(plan);
-  return slot.run(plan);
-}
-
-bool can_restore(const std::filesystem::path& path) { return store::RunDirectory(path).exists(); }
-
-SavedFunction read_function(const std::filesystem::path& path) {
-  sys::PrivateFiles files;
-  files.enter(path);
-  const store::RunDirectory directory(path, files);
-  const auto record = driver::RunRecord::from_value(directory.read_run_json());
-  SavedFunction saved{directory.read_file("function.pkl"), {}};
-  for (const std::string& sha256 : {record.function_sha256, record.function_sha256_next})
-    if (!sha256.empty()) saved.sha256.push_back(sha256);
-  return saved;
-}
-
-void read_settings(const std::filesystem::path& path, TrainerOptions& options) {
-  store::RunDirectory directory(path);
-  if (!directory.exists()) throw ConfigError("[restore] " + path.string() + " holds no run: it has no run.json");
-  const auto record = driver::RunRecord::from_value(directory.read_run_json());
-  options.run.name = path.filename();
-  options.run.storage_path = path.parent_path();
-  read_as_written("run.json", [&] { take_settings(record, options); });
-  if (directory.has_file("params.json")) options.config = directory.read_json("params.json");
+  AgentSlot own;
+  auto outcome = (agent != nullptr ? *agent : own).run(prepared.plan, driven.id(), lease);
+  return outcome ? *std::move(outcome) : not_begun(prepared);
 }
 
 }  // namespace lockstep::train

@@ -11,12 +11,15 @@
 #include <cxxabi.h>
 #include <map>
 
+#include "base/json.h"
 #include "base/text.h"
-#include "driver/run_record.h"
 #include "engine/local/local_engine.h"
 #include "store/find_run.h"
+#include "store/run_directory.h"
+#include "store/run_record.h"
+#include "sys/descriptor.h"
 #include "sys/environment.h"
-#include "sys/signals.h"
+#include "train/active_run.h"
 #include "train/launch.h"
 #include "worker/native_stacks.h"
 #include "worker/worker_session.h"
@@ -51,10 +54,10 @@ std::string type_name(const std::exception& error) {
   return text;
 }
 
-/// For the signal handler, and for what needs to know whether this is a worker.
+/// For the signal handler, and to know whether this process is a worker.
 worker::WorkerSession* running_session = nullptr;
 
-/// What an exception says, without the native stack that LibTorch's add to it: that becomes the traceback.
+/// The message of an exception. The native stack that LibTorch appends to it becomes the traceback.
 void describe(const std::exception& error, Failure& failure) {
   failure.type = type_name(error);
   failure.message = error.what();
@@ -64,8 +67,8 @@ void describe(const std::exception& error, Failure& failure) {
   }
 }
 
-/// Makes a worker that was forked look like one that was executed: its environment, its directory, and the number of
-/// threads of OpenMP and OpenBLAS, which was read from the environment when the library was loaded.
+/// Sets the environment and the directory of a forked worker, and the number of threads of OpenMP and OpenBLAS, which
+/// read the environment only when they were loaded.
 void enter(const wire::Begin& begin) {
   for (const auto& [name, value] : begin.env)
     if (const char* now = std::getenv(name.c_str()); now == nullptr || now != value)
@@ -78,15 +81,32 @@ void enter(const wire::Begin& begin) {
     if (const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, name))) set(std::atoi(threads));
 }
 
-/// A worker's whole life. Ends the process by _exit: destructors of the user's globals are not ours to run in every
-/// rank.
-[[noreturn]] void run_worker(int socket, int stacks) {
+/// What datasets() of the trainer gave; an empty object if there are no data sets. Closes the descriptor.
+Value data_plan_in(int payload) {
+  if (payload < 0) return Value::object();
+  const sys::Descriptor owned(payload);
+  std::string text;
+  char buffer[1 << 14];
+  for (;;) {
+    const ssize_t count = pread(payload, buffer, sizeof buffer, static_cast<off_t>(text.size()));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0)
+      throw EngineError(std::string("[worker] cannot read what the trainer sent: ") + std::strerror(errno));
+    if (count == 0) break;
+    text.append(buffer, static_cast<std::size_t>(count));
+  }
+  return text.empty() ? Value::object() : parse_json(text, "the data sets");
+}
+
+/// Runs a worker from start to end. Ends the process with _exit, so that destructors of the user's globals do not run
+/// in every rank.
+[[noreturn]] void run_worker(int socket, int stacks, int payload) {
   setvbuf(stdout, nullptr, _IOLBF, 0);
   worker::install_native_stacks(stacks);
   auto* session = new worker::WorkerSession(socket);
   enter(session->begin());
   running_session = session;
-  // One that the driver did not ask for ends the process, as it would end any other.
+  // A SIGINT that the driver did not ask for ends the process, as it would end any other.
   std::signal(SIGINT, [](int signal) {
     if (running_session->stopping()) return;
     std::signal(signal, SIG_DFL);
@@ -100,6 +120,7 @@ void enter(const wire::Begin& begin) {
     if (found == functions().end())
       throw ConfigError("[worker] no function " + in_quotes(session->begin().function) +
                         " is registered in this program");
+    session->set_data_plan(data_plan_in(payload));
     session->start();
     try {
       found->second(*session);
@@ -110,7 +131,7 @@ void enter(const wire::Begin& begin) {
     describe(error, failure);
     code = 1;
   } catch (...) {
-    failure.message = "the training function threw something that is no std::exception";
+    failure.message = "the training function threw something that is not a std::exception";
     code = 1;
   }
   std::fflush(nullptr);
@@ -118,13 +139,29 @@ void enter(const wire::Begin& begin) {
   _exit(code);
 }
 
-/// How to go on after a failure.
-std::string advice(const std::string& trainer, const Result& result) {
-  if (!train::can_restore(result.path)) return "";
-  const std::string call =
-      "lockstep::" + trainer + "::restore(" + in_quotes(result.path.string()) + ", function).fit()";
-  return result.checkpoint ? "\nto go on from the last checkpoint: " + call
-                           : "\nthere is no checkpoint yet; to start again: " + call;
+/// The result of a restored run that has nothing left to do.
+std::optional<Result> finished_before(bool restore, const TrainerOptions& options) {
+  if (!restore) return std::nullopt;
+  Result before = Result::from_path(options.run.storage_path / options.run.name);
+  return before.state == "finished" ? std::optional(std::move(before)) : std::nullopt;
+}
+
+driver::RunPlan plan_of(const std::string& trainer, const std::string& function, const TrainerOptions& options,
+                        bool restore, const Bytes& data) {
+  driver::RunPlan plan;
+  plan.function.payload = data;
+  plan.options = options;
+  plan.restore = restore;
+  plan.trainer = trainer;
+  plan.function.name = function;
+  auto& fork_server = plan.program.fork_server;
+  fork_server.program = arguments();
+  fork_server.program[0] = std::filesystem::read_symlink("/proc/self/exe");
+  fork_server.env = sys::environment();
+  // Arrow's jemalloc, which it does not use by default, would start a thread, and a process with threads cannot fork.
+  fork_server.env.emplace("JE_ARROW_MALLOC_CONF", "background_thread:false");
+  fork_server.cwd = std::filesystem::current_path();
+  return plan;
 }
 
 }  // namespace
@@ -132,7 +169,7 @@ std::string advice(const std::string& trainer, const Result& result) {
 namespace detail {
 
 bool register_function(const char* name, TrainFunction function) {
-  // A worker is the same program and comes to the same numbers.
+  // Workers run the same program, so they get the same numbers.
   std::string key = name;
   for (int n = 2; functions().contains(key) && functions()[key] != function; ++n)
     key = name + std::string("#") + std::to_string(n);
@@ -153,17 +190,18 @@ void init(int argc, char** argv) {
   arguments().assign(argv, argv + argc);
   if (const char* socket = std::getenv("LOCKSTEP_WORKER_FD")) {
     const char* stacks = std::getenv("LOCKSTEP_STACKS_FD");
+    const char* payload = std::getenv("LOCKSTEP_PAYLOAD_FD");
     const int messages = std::atoi(socket), place = stacks != nullptr ? std::atoi(stacks) : STDERR_FILENO;
-    // What the function starts is no worker.
+    const int data = payload != nullptr ? std::atoi(payload) : -1;
+    // Programs that the function starts are not workers.
     for (const char* name : {"LOCKSTEP_WORKER_FD", "LOCKSTEP_STACKS_FD", "LOCKSTEP_PAYLOAD_FD"}) unsetenv(name);
-    run_worker(messages, place);
+    run_worker(messages, place, data);
   }
   if (const char* agent = std::getenv("LOCKSTEP_FORK_SERVER_FD")) {
     const int socket = std::atoi(agent);
     unsetenv("LOCKSTEP_FORK_SERVER_FD");
     const worker::Birth birth = worker::serve_forks(socket, arguments());
-    close(birth.payload);
-    run_worker(birth.socket, birth.stacks);
+    run_worker(birth.socket, birth.stacks, birth.payload);
   }
 }
 
@@ -172,11 +210,42 @@ DataParallelTrainer::DataParallelTrainer(TrainFunction function, TrainerOptions 
   validate(options_);
 }
 
+DataParallelTrainer& DataParallelTrainer::datasets(const std::map<std::string, DatasetPlan>& plans,
+                                                   const DataConfig& config) {
+  const auto refuse = [](const std::string& what) { throw ConfigError("[trainer] DataConfig: " + what); };
+  for (const auto& names : {config.datasets_to_split, config.datasets_to_shuffle})
+    for (const std::string& name : names)
+      if (name != "train" && !plans.contains(name)) refuse("there is no data set " + in_quotes(name));
+  if (config.equal != "pad" && config.equal != "drop" && config.equal != "uneven")
+    refuse("equal is " + in_quotes(config.equal) + "; it must be \"pad\", \"drop\" or \"uneven\"");
+  if (config.window < 1) refuse("window is " + std::to_string(config.window) + "; it must be 1 or more");
+  if (config.prefetch < 1) refuse("prefetch is " + std::to_string(config.prefetch) + "; it must be 1 or more");
+  Value datasets = Value::object();
+  for (const auto& [name, plan] : plans) datasets[name] = plan.value();
+  const std::string text = to_json(Value{{"datasets", std::move(datasets)},
+                                         {"config",
+                                          {{"datasets_to_split", config.datasets_to_split},
+                                           {"datasets_to_shuffle", config.datasets_to_shuffle},
+                                           {"seed", config.seed},
+                                           {"window", config.window},
+                                           {"equal", config.equal},
+                                           {"prefetch", config.prefetch},
+                                           {"resume", config.resume}}}});
+  data_.assign(text.begin(), text.end());
+  return *this;
+}
+
 DataParallelTrainer DataParallelTrainer::restore(const std::filesystem::path& path, TrainFunction function) {
   TrainerOptions options;
   std::filesystem::path run = std::filesystem::absolute(store::find_run(path).value_or(path)).lexically_normal();
   if (!run.has_filename()) run = run.parent_path();  // "results/digits-1/"
-  train::read_settings(run, options);
+  store::RunSettings saved = store::read_run_settings(run);
+  options.scaling = std::move(saved.scaling);
+  options.run = std::move(saved.run);
+  options.run.name = run.filename();
+  options.run.storage_path = run.parent_path();
+  const store::RunDirectory directory(run);
+  if (directory.has_file("params.json")) options.config = directory.read_json("params.json");
   DataParallelTrainer trainer(function, std::move(options));
   trainer.restore_ = true;
   return trainer;
@@ -184,34 +253,28 @@ DataParallelTrainer DataParallelTrainer::restore(const std::filesystem::path& pa
 
 bool DataParallelTrainer::can_restore(const std::filesystem::path& path) { return store::find_run(path).has_value(); }
 
-Result DataParallelTrainer::fit() {
+RunHandle DataParallelTrainer::prepare(bool observed) {
   if (arguments().empty()) throw ConfigError("[trainer] call lockstep::init(argc, argv) first in main");
-  if (restore_) {
-    Result before = Result::from_path(options_.run.storage_path / options_.run.name);
-    if (before.state == "finished") return before;
-  }
-  driver::RunPlan plan;
-  plan.options = options_;
-  plan.restore = restore_;
-  plan.trainer = trainer_;
-  plan.function = function_;
-  plan.program.fork_server = true;
-  plan.program.program = arguments();
-  plan.program.program[0] = std::filesystem::read_symlink("/proc/self/exe");
-  plan.program.env = sys::environment();
-  plan.program.cwd = std::filesystem::current_path();
-  driver::RunOutcome outcome;
-  {
-    sys::SignalWatch signals;  // from before anything starts
-    plan.signals = &signals;
-    outcome = train::launch(std::move(plan));
-  }
-  if (outcome.signal != 0) raise(outcome.signal);
-  if (outcome.result.state == "failed") {
-    const std::string message = outcome.result.error + advice(trainer_, outcome.result);
-    throw TrainingError(message, std::make_shared<const Result>(std::move(outcome.result)));
-  }
-  return std::move(outcome.result);
+  train::ActiveRun::Options options;
+  options.observed = observed;
+  auto run = std::make_shared<train::ActiveRun>(options);
+  if (auto before = finished_before(restore_, options_))
+    run->set_finished(*std::move(before));
+  else
+    run->prepare(plan_of(trainer_, function_, options_, restore_, data_));
+  return RunHandle(std::move(run));
+}
+
+Result DataParallelTrainer::fit() {
+  const RunHandle handle = prepare(false);
+  handle.run_->run();
+  return handle.wait();
+}
+
+RunHandle DataParallelTrainer::start() {
+  RunHandle handle = prepare(true);
+  train::run_in_background(handle.run_);
+  return handle;
 }
 
 }  // namespace lockstep

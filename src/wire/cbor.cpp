@@ -155,7 +155,7 @@ double CborReader::float_of(const Head& head) const {
 }
 
 std::size_t CborReader::items_of(const Head& head) const {
-  // Every item takes at least one byte, so a claim beyond the rest of the input is a lie.
+  // Every item takes at least one byte, so a count beyond the rest of the input is invalid.
   const std::size_t rest = bytes_.size() - position_;
   if (head.argument > (head.major == kMap ? rest / 2 : rest))
     fail("a list or dict that claims more items than there are bytes");
@@ -200,7 +200,7 @@ std::size_t CborReader::array() { return items_of(head_of(kArray, "no list")); }
 std::size_t CborReader::map() { return items_of(head_of(kMap, "no dict")); }
 
 Value CborReader::value(int depth) {
-  // A length claim alone buys no more memory than this before the items are seen.
+  // A length alone reserves at most this much memory before the items are read.
   constexpr std::size_t kReserved = 64;
   const Head found = head();
   if ((found.major == kArray || found.major == kMap) && depth >= kMaxDepth) fail("a value nested too deeply");
@@ -231,7 +231,7 @@ Value CborReader::value(int depth) {
       object.reserve(std::min(size, kReserved));
       for (std::size_t i = 0; i < size; ++i) {
         std::string key(text());
-        // Straight into the underlying vector: ordered_map's own insertion looks through all keys each time.
+        // Insert directly into the underlying vector: ordered_map's own insertion searches all keys each time.
         object.emplace_back(std::move(key), value(depth + 1));
       }
       return Value(std::move(object));

@@ -9,7 +9,7 @@
 
 namespace lockstep::wire {
 
-/// Values nested deeper than this are refused on both sides.
+/// Both sides refuse values that are nested deeper than this.
 inline constexpr int kMaxDepth = 64;
 
 /// Appends CBOR (RFC 8949) items to a buffer. Lengths are always definite, floats always have 64 bits.
@@ -36,9 +36,9 @@ class CborWriter {
   Bytes& out_;
 };
 
-/// Reads the items that CborWriter writes, and any of RFC 8949 but other tags and indefinite lengths.
-/// Views point into the input. Every method throws WireError, and nothing else, at an item of another type, an integer
-/// or a length out of range, or the input's end; no length claim is believed before the bytes are seen to be there.
+/// Reads the items that CborWriter writes, and all of RFC 8949 except other tags and indefinite lengths. Views point
+/// into the input. Every method throws only WireError: for an item of another type, an integer or length out of range,
+/// or the end of the input. Nothing is allocated for a length until the bytes are known to be there.
 class CborReader {
  public:
   explicit CborReader(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
@@ -46,15 +46,15 @@ class CborReader {
   /// Also takes integers.
   double number();
   bool boolean();
-  /// Whether null is next; it is consumed then.
+  /// Whether the next item is null; if so, it is consumed.
   bool null();
   std::string_view text();
   std::span<const std::uint8_t> bytes();
   std::size_t array();
   std::size_t map();
-  /// The next item, whatever it is. Of equal keys in a dict, the first is found.
+  /// The next item of any type. If a dict has equal keys, lookups find the first.
   Value value(int depth = 0);
-  /// Passes over the next item; needs no recursion.
+  /// Skips the next item, without recursion.
   void skip();
   std::size_t position() const { return position_; }
   bool at_end() const { return position_ == bytes_.size(); }

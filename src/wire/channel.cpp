@@ -14,7 +14,7 @@
 namespace lockstep::wire {
 namespace {
 
-/// What a reader keeps of an emptied buffer.
+/// An emptied buffer keeps at most this capacity.
 constexpr std::size_t kKept = std::size_t{1} << 20;
 
 /// Whether `fd` became ready for `events` before the deadline.

@@ -11,13 +11,12 @@
 
 namespace lockstep::wire {
 
-/// Frames larger than this are refused on both sides.
+/// Both sides refuse frames larger than this.
 inline constexpr std::size_t kMaxFrame = std::size_t{2} << 30;
 /// A frame is this many bytes of length (little endian), then that many bytes.
 inline constexpr std::size_t kFrameHeader = 4;
 
-/// Cuts a stream of bytes into frames.
-/// Never allocates more than in proportion to what it has been fed.
+/// Splits a stream of bytes into frames. Its memory is proportional to the bytes it was fed.
 class FrameReader {
  public:
   /// Adds what was read.
@@ -26,7 +25,7 @@ class FrameReader {
   std::optional<Bytes> next();
   /// The same without a copy: a view that is valid until the next feed().
   std::optional<std::span<const std::uint8_t>> next_view();
-  /// Bytes of the frame that is not whole yet.
+  /// Bytes of the incomplete frame.
   std::size_t pending() const { return buffer_.size() - begin_; }
 
  private:
@@ -39,13 +38,13 @@ void append_frame(Bytes& out, std::span<const std::uint8_t> message);
 /// Writes the header of a frame of `size` bytes. Throws WireError when that exceeds kMaxFrame.
 void put_frame_header(std::span<std::uint8_t, kFrameHeader> header, std::size_t size);
 
-/// A blocking stream of frames over a socket, for processes with a thread for it (workers, tests).
-/// One thread may read while another writes; the socket is owned.
+/// A blocking stream of frames over a socket, for processes with a thread for it (workers, tests). One thread may read
+/// while another writes. Owns the socket.
 class Channel {
  public:
   explicit Channel(sys::Descriptor socket) : socket_(std::move(socket)) {}
   int fd() const { return socket_.get(); }
-  /// Sends one frame whole. Throws EngineError when the peer is gone.
+  /// Sends one complete frame. Throws EngineError if the peer is gone.
   void send(std::span<const std::uint8_t> message);
   /// The next frame; nothing at end of stream or when `deadline` passes (see closed()).
   std::optional<Bytes> receive(std::optional<Instant> deadline = std::nullopt);

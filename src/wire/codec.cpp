@@ -40,11 +40,12 @@ void write(CborWriter& out, const std::pair<A, B>& value) {
   write(out, value.second);
 }
 
-void write(CborWriter& out, const std::map<std::string, std::string>& value) {
+template <class T>
+void write(CborWriter& out, const std::map<std::string, T>& value) {
   out.map(value.size());
-  for (const auto& [key, text] : value) {
+  for (const auto& [key, item] : value) {
     out.text(key);
-    out.text(text);
+    write(out, item);
   }
 }
 
@@ -54,17 +55,42 @@ void write(CborWriter& out, const std::vector<T>& value) {
   for (const T& item : value) write(out, item);
 }
 
+/// fields() gives pointers to write through and is therefore not const; writers only read.
+template <Struct T>
+auto fields_of(const T& value) {
+  return const_cast<T&>(value).fields();
+}
+
+template <Struct T>
+constexpr std::size_t field_count() {
+  return std::tuple_size_v<decltype(std::declval<T&>().fields())>;
+}
+
+template <Struct T>
+void write_fields(CborWriter& out, const T& value) {
+  std::apply([&](const auto&... field) { ((out.text(field.first), write(out, std::as_const(*field.second))), ...); },
+             fields_of(value));
+}
+
+template <Message M>
+void write_type(CborWriter& out) {
+  out.text("type");
+  out.text(M::kName);
+}
+
 template <Struct T>
 void write(CborWriter& out, const T& value) {
-  // fields() gives pointers to write through and is therefore not const; here they are only read.
-  auto fields = const_cast<T&>(value).fields();
-  out.map(std::tuple_size_v<decltype(fields)> + (Message<T> ? 1 : 0));
-  if constexpr (Message<T>) {
-    out.text("type");
-    out.text(T::kName);
-  }
-  std::apply([&](const auto&... field) { ((out.text(field.first), write(out, std::as_const(*field.second))), ...); },
-             fields);
+  out.map(field_count<T>() + (Message<T> ? 1 : 0));
+  if constexpr (Message<T>) write_type<T>(out);
+  write_fields(out, value);
+}
+
+template <Message M>
+void write_addressed(CborWriter& out, const Envelope& envelope, const M& message) {
+  out.map(1 + field_count<Envelope>() + field_count<M>());
+  write_type<M>(out);
+  write_fields(out, envelope);
+  write_fields(out, message);
 }
 
 template <Struct T>
@@ -79,7 +105,7 @@ void read(CborReader& in, Value& value) { value = in.value(); }
 void read(CborReader& in, int& value) {
   const std::int64_t wide = in.integer();
   if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max())
-    throw WireError("[wire] " + std::to_string(wide) + " where an integer of 32 bits belongs");
+    throw WireError("[wire] " + std::to_string(wide) + " does not fit into the 32 bits of a field");
   value = static_cast<int>(wide);
 }
 
@@ -102,11 +128,12 @@ void read(CborReader& in, std::pair<A, B>& value) {
   read(in, value.second);
 }
 
-void read(CborReader& in, std::map<std::string, std::string>& value) {
+template <class T>
+void read(CborReader& in, std::map<std::string, T>& value) {
   value.clear();
   for (std::size_t left = in.map(); left > 0; --left) {
-    const auto key = in.text();
-    value[std::string(key)] = in.text();
+    const std::string key(in.text());
+    read(in, value[key]);
   }
 }
 
@@ -134,10 +161,12 @@ void read(CborReader& in, T& value) {
 // ---------------------------------------------------------------- messages
 
 void check_end(const CborReader& in) {
-  if (!in.at_end()) throw WireError("[wire] a message goes on after its end at byte " + std::to_string(in.position()));
+  if (!in.at_end())
+    throw WireError("[wire] a message has more bytes after its end at byte " + std::to_string(in.position()));
 }
 
-/// The value of "type": the first key of what encode() writes, but values that others completed have it anywhere.
+/// The value of "type". encode() writes it as the first key, but in values that were built elsewhere it can be
+/// anywhere.
 std::string_view type_of(std::span<const std::uint8_t> bytes) {
   CborReader in(bytes);
   for (std::size_t left = in.map(); left > 0; --left) {
@@ -188,19 +217,28 @@ Bytes encode(const M& message) {
 }
 
 template <class M>
-void append_message(Bytes& out, const M& message) {
+Bytes encode(const Envelope& envelope, const M& message) {
+  Bytes out;
+  CborWriter writer(out);
+  write_addressed(writer, envelope, message);
+  return out;
+}
+
+template <class M>
+void append_message(Bytes& out, const Envelope& envelope, const M& message) {
   append_framed(out, [&] {
     CborWriter writer(out);
-    write(writer, message);
+    write_addressed(writer, envelope, message);
   });
 }
 
-void append_from_worker(Bytes& out, int attempt, int rank, std::span<const std::uint8_t> message) {
+void append_from_worker(Bytes& out, const Envelope& envelope, int attempt, int rank,
+                        std::span<const std::uint8_t> message) {
   append_framed(out, [&] {
     CborWriter writer(out);
-    writer.map(4);
-    writer.text("type");
-    writer.text(FromWorker::kName);
+    writer.map(4 + field_count<Envelope>());
+    write_type<FromWorker>(writer);
+    write_fields(writer, envelope);
     writer.text("attempt");
     writer.integer(attempt);
     writer.text("rank");
@@ -213,6 +251,11 @@ void append_from_worker(Bytes& out, int attempt, int rank, std::span<const std::
 template <class Variant>
 Variant decode(std::span<const std::uint8_t> bytes) {
   return decode_as<Variant>(type_of(bytes), bytes);
+}
+
+template <class Variant>
+Addressed<Variant> decode_addressed(std::span<const std::uint8_t> bytes) {
+  return {decode_struct<Envelope>(bytes), decode_as<Variant>(type_of(bytes), bytes)};
 }
 
 Bytes encode_value(const Value& value) {
@@ -244,34 +287,35 @@ T from_value(const Value& value) {
 #define LOCKSTEP_STRUCT(T)              \
   template Value to_value<T>(const T&); \
   template T from_value<T>(const Value&);
-#define LOCKSTEP_MESSAGE(M)                          \
-  template Bytes encode<M>(const M&);                \
-  template void append_message<M>(Bytes&, const M&); \
-  LOCKSTEP_STRUCT(M)
+#define LOCKSTEP_ADDRESSED(M)                          \
+  template Bytes encode<M>(const Envelope&, const M&); \
+  template void append_message<M>(Bytes&, const Envelope&, const M&);
+#define LOCKSTEP_MESSAGE(M) template Bytes encode<M>(const M&);
 
 LOCKSTEP_STRUCT(WorkerSpec)
 LOCKSTEP_STRUCT(Report)
 LOCKSTEP_STRUCT(FileEntry)
-LOCKSTEP_MESSAGE(Configure)
-LOCKSTEP_MESSAGE(StartAttempt)
-LOCKSTEP_MESSAGE(StopAttempt)
-LOCKSTEP_MESSAGE(StartWorker)
-LOCKSTEP_MESSAGE(StopWorker)
-LOCKSTEP_MESSAGE(KeepWorkers)
-LOCKSTEP_MESSAGE(CountKept)
-LOCKSTEP_MESSAGE(DumpStacks)
-LOCKSTEP_MESSAGE(ToWorker)
-LOCKSTEP_MESSAGE(Shutdown)
-LOCKSTEP_MESSAGE(AgentReady)
-LOCKSTEP_MESSAGE(AgentFailed)
-LOCKSTEP_MESSAGE(WorkerStarted)
-LOCKSTEP_MESSAGE(WorkerAlive)
-LOCKSTEP_MESSAGE(KeptWorkers)
-LOCKSTEP_MESSAGE(LogText)
-LOCKSTEP_MESSAGE(FromWorker)
-LOCKSTEP_MESSAGE(WorkerStacks)
-LOCKSTEP_MESSAGE(WorkerExited)
-LOCKSTEP_MESSAGE(AttemptEnded)
+LOCKSTEP_STRUCT(Begin)
+LOCKSTEP_ADDRESSED(Configure)
+LOCKSTEP_ADDRESSED(StartAttempt)
+LOCKSTEP_ADDRESSED(StopAttempt)
+LOCKSTEP_ADDRESSED(StartWorker)
+LOCKSTEP_ADDRESSED(StopWorker)
+LOCKSTEP_ADDRESSED(KeepWorkers)
+LOCKSTEP_ADDRESSED(CountKept)
+LOCKSTEP_ADDRESSED(DumpStacks)
+LOCKSTEP_ADDRESSED(ToWorker)
+LOCKSTEP_ADDRESSED(AgentReady)
+LOCKSTEP_ADDRESSED(AgentFailed)
+LOCKSTEP_ADDRESSED(NodeLost)
+LOCKSTEP_ADDRESSED(WorkerStarted)
+LOCKSTEP_ADDRESSED(WorkerAlive)
+LOCKSTEP_ADDRESSED(KeptWorkers)
+LOCKSTEP_ADDRESSED(LogText)
+LOCKSTEP_ADDRESSED(FromWorker)
+LOCKSTEP_ADDRESSED(WorkerStacks)
+LOCKSTEP_ADDRESSED(WorkerExited)
+LOCKSTEP_ADDRESSED(AttemptEnded)
 LOCKSTEP_MESSAGE(Begin)
 LOCKSTEP_MESSAGE(Payload)
 LOCKSTEP_MESSAGE(MeetingDone)
@@ -280,6 +324,8 @@ LOCKSTEP_MESSAGE(Settle)
 LOCKSTEP_MESSAGE(HoldReports)
 LOCKSTEP_MESSAGE(EndAfter)
 LOCKSTEP_MESSAGE(GoOn)
+LOCKSTEP_MESSAGE(Call)
+LOCKSTEP_MESSAGE(CallsOver)
 LOCKSTEP_MESSAGE(CheckpointGiven)
 LOCKSTEP_MESSAGE(WorkerReady)
 LOCKSTEP_MESSAGE(Reports)
@@ -290,10 +336,12 @@ LOCKSTEP_MESSAGE(StopWanted)
 LOCKSTEP_MESSAGE(ReportsHeld)
 LOCKSTEP_MESSAGE(Settled)
 LOCKSTEP_MESSAGE(MeetingEntered)
+LOCKSTEP_MESSAGE(CallsAwaited)
+LOCKSTEP_MESSAGE(CallDone)
 LOCKSTEP_MESSAGE(WorkerFinished)
 LOCKSTEP_MESSAGE(WorkerFailed)
-template DriverToAgent decode<DriverToAgent>(std::span<const std::uint8_t>);
-template AgentToDriver decode<AgentToDriver>(std::span<const std::uint8_t>);
+template Addressed<DriverToAgent> decode_addressed<DriverToAgent>(std::span<const std::uint8_t>);
+template Addressed<AgentToDriver> decode_addressed<AgentToDriver>(std::span<const std::uint8_t>);
 template DriverToWorker decode<DriverToWorker>(std::span<const std::uint8_t>);
 template WorkerToDriver decode<WorkerToDriver>(std::span<const std::uint8_t>);
 

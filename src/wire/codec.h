@@ -10,36 +10,42 @@
 
 namespace lockstep::wire {
 
-/// A message that cannot be understood: cut short, nested too deeply, of an unknown name or with a field of another
+/// A message that cannot be decoded: it is cut short, nested too deeply, has an unknown name or a field of another
 /// type.
 class WireError : public Error {
   using Error::Error;
 };
 
-/// CBOR of {"type": M::kName, fields...}. Strings travel as they are: paths and environments need not be UTF-8.
-/// Throws WireError when a Value in it is nested deeper than kMaxDepth (cbor.h).
+/// CBOR of {"type": M::kName, fields...}, for a message between driver and worker. Strings are sent unchanged: paths
+/// and environments need not be UTF-8. Throws WireError when a Value in it is nested deeper than kMaxDepth (cbor.h).
 template <class M>
 Bytes encode(const M& message);
-
-/// Appends the message's frame (channel.h) to `out`; the same as append_frame(out, encode(message)) without the copy.
-template <class M>
-void append_message(Bytes& out, const M& message);
-
-/// append_message(out, FromWorker{attempt, rank, message}) for a message that lies elsewhere.
-void append_from_worker(Bytes& out, int attempt, int rank, std::span<const std::uint8_t> message);
-
-/// The member of `Variant` (DriverToAgent, AgentToDriver, DriverToWorker, WorkerToDriver) that the bytes hold. Unknown
-/// fields are ignored, missing ones keep their defaults. Memory use is bounded by the input's size; throws WireError
-/// and nothing else.
+/// The member of `Variant` (DriverToWorker, WorkerToDriver) that the bytes hold. Unknown fields are ignored, missing
+/// ones keep their defaults. Memory use is bounded by the input's size; throws WireError and nothing else.
 template <class Variant>
 Variant decode(std::span<const std::uint8_t> bytes);
 
-/// A plain value alone (metrics).
+/// The same for a message between driver and agents: {"type", "run", "node", fields...}.
+template <class M>
+Bytes encode(const Envelope& envelope, const M& message);
+/// `Variant` is DriverToAgent or AgentToDriver.
+template <class Variant>
+Addressed<Variant> decode_addressed(std::span<const std::uint8_t> bytes);
+
+/// Appends the message's frame (channel.h) to `out`; the same as append_frame(out, encode(envelope, message)) without
+/// the copy.
+template <class M>
+void append_message(Bytes& out, const Envelope& envelope, const M& message);
+/// append_message(out, envelope, FromWorker{attempt, rank, message}) for a message that is not copied before.
+void append_from_worker(Bytes& out, const Envelope& envelope, int attempt, int rank,
+                        std::span<const std::uint8_t> message);
+
+/// Only a plain value (metrics).
 Bytes encode_value(const Value& value);
 Value decode_value(std::span<const std::uint8_t> bytes);
 
-/// Any struct of messages.h as a plain value and back. One with a kName has its "type" too, so that encode_value of it
-/// is a whole message (the Begin inside a WorkerSpec).
+/// A struct of messages.h as a plain value and back: the parts of messages, and Begin. The value of a Begin also has
+/// its "type", so that encode_value of it gives a complete message (for WorkerSpec).
 template <class T>
 Value to_value(const T& message);
 template <class T>

@@ -11,33 +11,48 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_entry.h"
 
 /// The one contract between driver, agent and workers: every message is one of these structs, as a CBOR map in a
-/// length-prefixed frame (codec.h, channel.h). `kName` is the message's word on the wire; `fields` names what travels.
-/// Attempt and rank ride in the envelope of ToWorker and FromWorker, so that a late message of a dead attempt can be
-/// refused without looking inside.
+/// length-prefixed frame (codec.h, channel.h). `kName` is the message's name on the wire; `fields` lists what is sent.
+/// Messages between driver and agents have an Envelope. Messages between driver and worker are carried inside ToWorker
+/// and FromWorker, which name attempt and rank, so that a late message of an earlier attempt is dropped unread.
 ///
-///     driver ── Configure, StartAttempt, StopAttempt, StartWorker, StopWorker, KeepWorkers, DumpStacks, ToWorker,
-///     Shutdown ──► agent ── (ToWorker's inside) ──► worker
-///     driver ◄─ AgentReady, WorkerStarted, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded, AgentFailed
-///     ── agent ◄── worker
+///     driver ── Configure, StartAttempt, StopAttempt, StartWorker, StopWorker, KeepWorkers, CountKept, DumpStacks,
+///     ToWorker ──► agent ── (ToWorker's inside) ──► worker
+///     driver ◄─ AgentReady, AgentFailed, NodeLost, WorkerStarted, WorkerAlive, KeptWorkers, LogText, FromWorker,
+///     WorkerStacks, WorkerExited, AttemptEnded ── agent ◄── worker
 namespace lockstep::wire {
 
-inline constexpr int kVersion = 1;
+inline constexpr int kVersion = 4;
+
+/// The run and node of a message. Encoded beside the fields of every message between driver and agents, so none of
+/// those may be called "run" or "node".
+struct Envelope {
+  int run = 0;   ///< chosen by the driver, unique in its process; the runs of one group of kept workers share it
+  int node = 0;  ///< index in the engine's list of nodes, of the receiver or the sender; 0 is the head
+  bool operator==(const Envelope&) const = default;
+  auto fields() { return std::make_tuple(std::pair{"run", &run}, std::pair{"node", &node}); }
+};
+
+/// A message and its envelope.
+template <class Variant>
+struct Addressed {
+  Envelope envelope;
+  Variant message;
+};
 
 // ---------------------------------------------------------------- driver to agent
 
-/// How the agent starts workers; sent once after start, and again when it changes. An equal one keeps the warm fork
-/// server.
+/// The fork server from which the agent starts workers. Sent before the first attempt of a run. Runs with the same
+/// program and environment share one server, which stays warm when they are over.
 struct Configure {
   static constexpr const char* kName = "configure";
-  std::vector<std::string> program;        ///< fork server's command line, or the user's executable with its arguments
-  bool fork_server = true;                 ///< false: `program` is executed once per rank
+  std::vector<std::string> program;        ///< the fork server's command line
   std::map<std::string, std::string> env;  ///< whole environment of `program`
   std::string cwd;
   auto fields() {
-    return std::make_tuple(std::pair{"program", &program}, std::pair{"fork_server", &fork_server},
-                           std::pair{"env", &env}, std::pair{"cwd", &cwd});
+    return std::make_tuple(std::pair{"program", &program}, std::pair{"env", &env}, std::pair{"cwd", &cwd});
   }
 };
 
@@ -62,7 +77,7 @@ struct StartAttempt {
 };
 
 /// End the attempt's workers. `interrupt`: Interrupt first and SIGKILL after `grace` seconds; otherwise SIGKILL at
-/// once.
+/// once. AttemptEnded follows, even if the attempt does not run.
 struct StopAttempt {
   static constexpr const char* kName = "stop_attempt";
   int attempt = 0;
@@ -74,7 +89,7 @@ struct StopAttempt {
   }
 };
 
-/// Start one rank of the running attempt again, alone: its process is gone. It gets the attempt's payload.
+/// Restart one rank of the running attempt, whose process is gone. It gets the attempt's payload.
 struct StartWorker {
   static constexpr const char* kName = "start_worker";
   int attempt = 0;
@@ -85,20 +100,19 @@ struct StartWorker {
 /// SIGKILL to one rank and its children; the attempt goes on.
 struct StopWorker {
   static constexpr const char* kName = "stop_worker";
-  int attempt = 0;
-  int rank = 0;
+  int attempt = 0, rank = 0;
   auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}); }
 };
 
-/// All functions of the attempt have returned: its workers, who were told so in Begin, stay and wait for the next
-/// StartAttempt. AttemptEnded answers, after all that they printed.
+/// All functions of the attempt have returned. Its workers, which Begin told to stay, wait for the next StartAttempt.
+/// Answered by AttemptEnded, after everything that they printed.
 struct KeepWorkers {
   static constexpr const char* kName = "keep_workers";
   int attempt = 0;
   auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}); }
 };
 
-/// How many workers are kept?
+/// Asks how many workers are kept.
 struct CountKept {
   static constexpr const char* kName = "count_kept";
   auto fields() { return std::make_tuple(); }
@@ -115,18 +129,11 @@ struct DumpStacks {
 /// A message for one rank (-1: all ranks), relayed unread.
 struct ToWorker {
   static constexpr const char* kName = "to_worker";
-  int attempt = 0;
-  int rank = 0;
+  int attempt = 0, rank = 0;
   Bytes message;
   auto fields() {
     return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"message", &message});
   }
-};
-
-/// Stop everything and end.
-struct Shutdown {
-  static constexpr const char* kName = "shutdown";
-  auto fields() { return std::make_tuple(); }
 };
 
 // ---------------------------------------------------------------- agent to driver
@@ -134,41 +141,44 @@ struct Shutdown {
 /// The answer to Configure: workers can be started now (the fork server has imported its modules).
 struct AgentReady {
   static constexpr const char* kName = "agent_ready";
-  int version = kVersion;
-  int pid = 0;
-  std::string node;
+  int version = kVersion, pid = 0;
+  std::string name;  ///< the node's host name
   auto fields() {
-    return std::make_tuple(std::pair{"version", &version}, std::pair{"pid", &pid}, std::pair{"node", &node});
+    return std::make_tuple(std::pair{"version", &version}, std::pair{"pid", &pid}, std::pair{"name", &name});
   }
 };
 
-/// The agent could not do what it was told (the fork server's imports failed, a program is missing, ...).
+/// The agent could not do what the driver asked (the fork server's imports failed, a program is missing, ...).
 struct AgentFailed {
   static constexpr const char* kName = "agent_failed";
   std::string message;
   auto fields() { return std::make_tuple(std::pair{"message", &message}); }
 };
 
+/// The head agent has lost the envelope's node, with all workers there. The loss of the head itself is the end of the
+/// driver's connection.
+struct NodeLost {
+  static constexpr const char* kName = "node_lost";
+  std::string why;
+  auto fields() { return std::make_tuple(std::pair{"why", &why}); }
+};
+
 struct WorkerStarted {
   static constexpr const char* kName = "worker_started";
-  int attempt = 0;
-  int rank = 0;
-  int pid = 0;
+  int attempt = 0, rank = 0, pid = 0;
   auto fields() {
     return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"pid", &pid});
   }
 };
 
-/// Bytes move to or from this worker, in a message too big to be whole soon: it lives. At most one a second.
+/// A large message to or from this worker is still in transit: a sign of life. Sent at most once a second.
 struct WorkerAlive {
   static constexpr const char* kName = "worker_alive";
-  int attempt = 0;
-  int rank = 0;
+  int attempt = 0, rank = 0;
   auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}); }
 };
 
-/// The answer to CountKept: how many workers are kept and alive; `lost` tells how others ended ("rank 1 was killed by
-/// signal 9").
+/// The answer to CountKept; `lost` says how those that are not alive ended ("rank 1 was killed by signal 9").
 struct KeptWorkers {
   static constexpr const char* kName = "kept_workers";
   int alive = 0;
@@ -176,11 +186,10 @@ struct KeptWorkers {
   auto fields() { return std::make_tuple(std::pair{"alive", &alive}, std::pair{"lost", &lost}); }
 };
 
-/// What a worker wrote to stdout or stderr, in order, not cut into lines.
+/// What a worker wrote to stdout or stderr, in order, not split into lines.
 struct LogText {
   static constexpr const char* kName = "log_text";
-  int attempt = 0;
-  int rank = 0;
+  int attempt = 0, rank = 0;
   std::string text;
   auto fields() {
     return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"text", &text});
@@ -190,8 +199,7 @@ struct LogText {
 /// A worker's message, relayed unread.
 struct FromWorker {
   static constexpr const char* kName = "from_worker";
-  int attempt = 0;
-  int rank = 0;
+  int attempt = 0, rank = 0;
   Bytes message;
   auto fields() {
     return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"message", &message});
@@ -201,21 +209,19 @@ struct FromWorker {
 /// Answer to DumpStacks for one rank: Python and native stacks, or why there are none (state, wait channel).
 struct WorkerStacks {
   static constexpr const char* kName = "worker_stacks";
-  int attempt = 0;
-  int rank = 0;
+  int attempt = 0, rank = 0;
   std::string text;
   auto fields() {
     return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"text", &text});
   }
 };
 
-/// The worker's process is gone; all it wrote and sent came before this. Either `code` or `signal` (non-zero) counts.
+/// The worker's process is gone; everything it wrote and sent came before this. `signal` is not 0 if a signal ended it;
+/// otherwise `code` counts.
 struct WorkerExited {
   static constexpr const char* kName = "worker_exited";
-  int attempt = 0;
-  int rank = 0;
-  int code = 0;
-  int signal = 0;
+  int attempt = 0, rank = 0;
+  int code = 0, signal = 0;
   bool out_of_memory = false;  ///< the kernel's OOM killer sent that SIGKILL
   bool stopped_by_us = false;  ///< it ended after StopAttempt
   auto fields() {
@@ -225,7 +231,7 @@ struct WorkerExited {
   }
 };
 
-/// Every process of the attempt on this node is gone, the workers' own children too; or they are kept.
+/// Every process of the attempt on this node is gone, including the workers' children; or the workers are kept.
 struct AttemptEnded {
   static constexpr const char* kName = "attempt_ended";
   int attempt = 0;
@@ -234,21 +240,25 @@ struct AttemptEnded {
 
 // ---------------------------------------------------------------- driver to worker
 
+/// A node that has workers of an attempt.
+struct PeerNode {
+  std::string address;  ///< by which the workers of all nodes reach it
+  int ranks = 0;        ///< how many of the attempt it has
+  bool operator==(const PeerNode&) const = default;
+  auto fields() { return std::make_tuple(std::pair{"address", &address}, std::pair{"ranks", &ranks}); }
+};
+
 /// The first message of every worker: who it is and what the run is.
 struct Begin {
   static constexpr const char* kName = "begin";
-  int attempt = 0;
-  int rank = 0;
-  int world_size = 1;
-  int local_rank = 0;
-  int local_world_size = 1;
-  int node_rank = 0;
+  int attempt = 0, rank = 0, world_size = 1;
+  int local_rank = 0, local_world_size = 1, node_rank = 0;
+  std::vector<PeerNode> peers;  ///< by node_rank; the ranks of a node are neighbours
   std::string experiment_name, trial_name, trial_id, run_dir;
-  std::string function;                    ///< registered name of a C++ function; empty in Python
-  Value config;                            ///< for C++ functions and C++ readers
-  std::map<std::string, std::string> env;  ///< set in the worker before anything else
-  std::vector<std::string> python_path;    ///< sys.path
-  std::vector<std::string> argv;           ///< sys.argv
+  std::string function;                        ///< registered name of a C++ function; empty in Python
+  Value config;                                ///< for C++ functions and C++ readers
+  std::map<std::string, std::string> env;      ///< set in the worker before anything else
+  std::vector<std::string> python_path, argv;  ///< sys.path and sys.argv
   std::string cwd;
   std::string checkpoint;                                       ///< directory to resume from, or empty
   std::vector<std::pair<std::string, Bytes>> checkpoint_files;  ///< the same in memory (num_to_keep = 0)
@@ -262,12 +272,13 @@ struct Begin {
   int max_report_size = 16'000'000;  ///< most bytes of a report's metrics
   bool keep = false;                 ///< send what the function returned, and wait for the next Begin instead of ending
   bool answered = false;             ///< a report returns when GoOn or EndAfter has come for it
-  Value extra;                       ///< for backends
+  bool calls = false;                ///< wait for calls before the function, and after it unless the worker is kept
+  std::map<std::string, Value> services;  ///< by name of the driver's services: what each gives this rank
   auto fields() {
     return std::make_tuple(
         std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"world_size", &world_size},
         std::pair{"local_rank", &local_rank}, std::pair{"local_world_size", &local_world_size},
-        std::pair{"node_rank", &node_rank}, std::pair{"experiment_name", &experiment_name},
+        std::pair{"node_rank", &node_rank}, std::pair{"peers", &peers}, std::pair{"experiment_name", &experiment_name},
         std::pair{"trial_name", &trial_name}, std::pair{"trial_id", &trial_id}, std::pair{"run_dir", &run_dir},
         std::pair{"function", &function}, std::pair{"config", &config}, std::pair{"env", &env},
         std::pair{"python_path", &python_path}, std::pair{"argv", &argv}, std::pair{"cwd", &cwd},
@@ -276,18 +287,18 @@ struct Begin {
         std::pair{"first_meeting", &first_meeting}, std::pair{"keep_all_ranks", &keep_all_ranks},
         std::pair{"score_attribute", &score_attribute}, std::pair{"heartbeat_interval", &heartbeat_interval},
         std::pair{"max_report_size", &max_report_size}, std::pair{"keep", &keep}, std::pair{"answered", &answered},
-        std::pair{"extra", &extra});
+        std::pair{"calls", &calls}, std::pair{"services", &services});
   }
 };
 
-/// Follows the Begin of a kept worker: what the others inherit as a file descriptor.
+/// Follows the Begin of a kept worker: the payload, which other workers inherit as a file descriptor.
 struct Payload {
   static constexpr const char* kName = "payload";
   Bytes payload;
   auto fields() { return std::make_tuple(std::pair{"payload", &payload}); }
 };
 
-/// A meeting (barrier or broadcast) has all its ranks, or failed with `error`.
+/// All ranks have entered a meeting (barrier or broadcast), or it failed with `error`.
 struct MeetingDone {
   static constexpr const char* kName = "meeting_done";
   int meeting = 0;    ///< how many this rank had entered before
@@ -307,8 +318,8 @@ struct CheckpointGiven {
   auto fields() { return std::make_tuple(std::pair{"path", &path}, std::pair{"files", &files}); }
 };
 
-/// The run is being stopped (Ctrl-C). The worker then sends itself SIGINT: one that comes without this message is not
-/// the driver's.
+/// The run is being stopped (Ctrl-C). The worker then sends itself SIGINT. A SIGINT without this message is not from
+/// the driver.
 struct Interrupt {
   static constexpr const char* kName = "interrupt";
   auto fields() { return std::make_tuple(); }
@@ -320,44 +331,58 @@ struct Settle {
   auto fields() { return std::make_tuple(); }
 };
 
-/// The run is to end early: answer ReportsHeld, and let no later report return before EndAfter has come.
+/// The run will end early. Answer ReportsHeld, and let no later report return before EndAfter has come.
 struct HoldReports {
   static constexpr const char* kName = "hold_reports";
   auto fields() { return std::make_tuple(); }
 };
 
-/// The function ends when it has made so many reports.
+/// The function ends after this many reports.
 struct EndAfter {
   static constexpr const char* kName = "end_after";
   int reports = 0;
   auto fields() { return std::make_tuple(std::pair{"reports", &reports}); }
 };
 
-/// With Begin's `answered`: so many reports of rank 0 have been looked at, and the run goes on.
+/// With Begin's `answered`: this many reports of rank 0 have been examined, and the run continues.
 struct GoOn {
   static constexpr const char* kName = "go_on";
   int reports = 0;
   auto fields() { return std::make_tuple(std::pair{"reports", &reports}); }
 };
 
+/// With Begin's `calls`: call this. CallDone answers, and the worker waits for the next one.
+struct Call {
+  static constexpr const char* kName = "call";
+  Bytes payload;  ///< a pickle
+  auto fields() { return std::make_tuple(std::pair{"payload", &payload}); }
+};
+
+/// No call follows: go on.
+struct CallsOver {
+  static constexpr const char* kName = "calls_over";
+  auto fields() { return std::make_tuple(); }
+};
+
 // ---------------------------------------------------------------- worker to driver
 
-/// The session stands and the function is about to run.
+/// The session is ready and the function is about to run.
 struct WorkerReady {
   static constexpr const char* kName = "worker_ready";
   int pid = 0;
-  std::string hostname;
-  std::string node_ip;
+  std::string hostname, node_ip;
+  bool kept = false;  ///< since an earlier run
   auto fields() {
-    return std::make_tuple(std::pair{"pid", &pid}, std::pair{"hostname", &hostname}, std::pair{"node_ip", &node_ip});
+    return std::make_tuple(std::pair{"pid", &pid}, std::pair{"hostname", &hostname}, std::pair{"node_ip", &node_ip},
+                           std::pair{"kept", &kept});
   }
 };
 
-/// One report. `metrics` is CBOR, decoded only where it is needed; none at all: a checkpoint alone, which is no result.
+/// One report. `metrics` is CBOR, decoded only where it is needed. Empty: only a checkpoint, which does not count as a
+/// result.
 struct Report {
   int index = 0;  ///< from 0, within the attempt
-  double timestamp = 0;
-  double time_this_iter = 0;
+  double timestamp = 0, time_this_iter = 0;
   bool has_checkpoint = false;
   Bytes metrics;
   auto fields() {
@@ -366,22 +391,11 @@ struct Report {
   }
 };
 
-/// All reports that had gathered in the queue, in order.
+/// All reports that were in the queue, in order.
 struct Reports {
   static constexpr const char* kName = "reports";
   std::vector<Report> reports;
   auto fields() { return std::make_tuple(std::pair{"reports", &reports}); }
-};
-
-/// One file of a checkpoint.
-struct FileEntry {
-  std::string name;
-  std::int64_t size = 0;
-  std::string xxh3_128;  ///< 32 hexadecimal digits
-  bool operator==(const FileEntry&) const = default;
-  auto fields() {
-    return std::make_tuple(std::pair{"name", &name}, std::pair{"size", &size}, std::pair{"xxh3_128", &xxh3_128});
-  }
 };
 
 /// This rank's part of the checkpoint of report `report` is durable in `partial` (a name below the run directory),
@@ -392,15 +406,15 @@ struct CheckpointWritten {
   std::string partial;
   std::vector<FileEntry> files;
   std::vector<std::pair<std::string, Bytes>> contents;
-  std::optional<double> score;  ///< the score attribute's value in the checkpoint's dict, where it has one
+  std::optional<double> score;  ///< the score attribute's value in the checkpoint's dict, if it has one
   auto fields() {
     return std::make_tuple(std::pair{"report", &report}, std::pair{"partial", &partial}, std::pair{"files", &files},
                            std::pair{"contents", &contents}, std::pair{"score", &score});
   }
 };
 
-/// This rank asks for the newest committed checkpoint, and waits for that of its own report `report` (-1: it made
-/// none).
+/// This rank asks for the newest committed checkpoint. It waits until that of its own report `report` is committed (-1:
+/// it made none).
 struct CheckpointWanted {
   static constexpr const char* kName = "checkpoint_wanted";
   int report = -1;
@@ -413,20 +427,21 @@ struct StopWanted {
   auto fields() { return std::make_tuple(); }
 };
 
-/// The answer to HoldReports: the least number of reports after which this rank can end.
+/// The answer to HoldReports: the smallest number of reports after which this rank can end.
 struct ReportsHeld {
   static constexpr const char* kName = "reports_held";
   int reports = 0;
   auto fields() { return std::make_tuple(std::pair{"reports", &reports}); }
 };
 
-/// The answer to Settle: all that was reported is written, and CheckpointWritten sent.
+/// The answer to Settle: everything that was reported is written, and CheckpointWritten is sent.
 struct Settled {
   static constexpr const char* kName = "settled";
   auto fields() { return std::make_tuple(); }
 };
 
-/// Every heartbeat_interval, from a thread that needs no GIL. `progress` rises with reports, meetings and checkpoints.
+/// Sent every heartbeat_interval, by a thread that needs no GIL. `progress` rises with reports, meetings and
+/// checkpoints.
 struct Heartbeat {
   static constexpr const char* kName = "heartbeat";
   std::int64_t progress = 0;
@@ -444,6 +459,19 @@ struct MeetingEntered {
   }
 };
 
+/// With Begin's `calls`: this rank waits for Call or CallsOver.
+struct CallsAwaited {
+  static constexpr const char* kName = "calls_awaited";
+  auto fields() { return std::make_tuple(); }
+};
+
+/// The answer to Call. What the function raised is a value too.
+struct CallDone {
+  static constexpr const char* kName = "call_done";
+  Bytes value;  ///< a pickle
+  auto fields() { return std::make_tuple(std::pair{"value", &value}); }
+};
+
 /// The function returned and everything it reported has been sent.
 struct WorkerFinished {
   static constexpr const char* kName = "worker_finished";
@@ -459,12 +487,13 @@ struct WorkerFailed {
 };
 
 using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, StartWorker, StopWorker, KeepWorkers,
-                                   CountKept, DumpStacks, ToWorker, Shutdown>;
-using AgentToDriver = std::variant<AgentReady, AgentFailed, WorkerStarted, WorkerAlive, KeptWorkers, LogText,
+                                   CountKept, DumpStacks, ToWorker>;
+using AgentToDriver = std::variant<AgentReady, AgentFailed, NodeLost, WorkerStarted, WorkerAlive, KeptWorkers, LogText,
                                    FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
-using DriverToWorker =
-    std::variant<Begin, Payload, MeetingDone, CheckpointGiven, Interrupt, Settle, HoldReports, EndAfter, GoOn>;
-using WorkerToDriver = std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, StopWanted, ReportsHeld,
-                                    Settled, Heartbeat, MeetingEntered, WorkerFinished, WorkerFailed>;
+using DriverToWorker = std::variant<Begin, Payload, MeetingDone, CheckpointGiven, Interrupt, Settle, HoldReports,
+                                    EndAfter, GoOn, Call, CallsOver>;
+using WorkerToDriver =
+    std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, StopWanted, ReportsHeld, Settled, Heartbeat,
+                 MeetingEntered, CallsAwaited, CallDone, WorkerFinished, WorkerFailed>;
 
 }  // namespace lockstep::wire

@@ -1,22 +1,37 @@
 #include "worker/checkpoint_queue.h"
 
+#include <algorithm>
 #include <cstring>
 #include <lockstep/error.h>
+#include <set>
 
+#include "store/positions.h"
 #include "store/score.h"
 #include "sys/private_files.h"
 
 namespace lockstep::worker {
 namespace {
 
-std::vector<wire::FileEntry> to_wire(std::vector<store::FileEntry> entries) {
-  std::vector<wire::FileEntry> files;
-  files.reserve(entries.size());
-  for (auto& entry : entries) files.push_back({std::move(entry.name), entry.size, std::move(entry.xxh3_128)});
-  return files;
+std::span<const std::byte> bytes_of(const Bytes& bytes) { return std::as_bytes(std::span(bytes)); }
+
+/// Throws ConfigError if the user has a file of his own under the name of one of Lockstep's.
+void check_positions_in(const Checkpoint& checkpoint) {
+  const auto names = checkpoint.files();
+  if (std::find(names.begin(), names.end(), store::kPositionsName) == names.end()) return;
+  try {
+    store::decode_positions(checkpoint.read(store::kPositionsName));
+  } catch (const StorageError& error) {
+    throw ConfigError(std::string("[checkpoint] the file name \"") + store::kPositionsName +
+                      "\" is Lockstep's own; give the file another name (" + error.what() + ")");
+  }
 }
 
-std::span<const std::byte> bytes_of(const Bytes& bytes) { return std::as_bytes(std::span(bytes)); }
+/// The names of its files, without those that Lockstep writes itself.
+std::vector<std::string> users_files(const Checkpoint& checkpoint, const std::set<std::string>& own) {
+  auto names = checkpoint.files();
+  std::erase_if(names, [&](const std::string& name) { return own.contains(name); });
+  return names;
+}
 
 }  // namespace
 
@@ -60,10 +75,15 @@ void CheckpointQueue::add(Task task) {
   changed_.notify_all();
 }
 
-CheckpointQueue::Task CheckpointQueue::copy(int report, std::string partial, const store::DictParts& parts) {
-  Task task{report, std::move(partial), std::string(parts.data), {parts.tensors.begin(), parts.tensors.end()}, {}, {},
-            {}};
+CheckpointQueue::Task CheckpointQueue::copy(int report, std::string partial, const store::DictParts& parts,
+                                            OwnFiles own) {
+  Task task;
+  task.report = report;
+  task.partial = std::move(partial);
+  task.data = parts.data;
+  task.tensors.assign(parts.tensors.begin(), parts.tensors.end());
   task.objects = parts.objects;
+  task.own = std::move(own);
   if (storage_.empty()) {
     // The message's contents are the copy.
     task.written = write_part(task);
@@ -86,8 +106,14 @@ CheckpointQueue::Task CheckpointQueue::copy(int report, std::string partial, con
   return task;
 }
 
-CheckpointQueue::Task CheckpointQueue::copy(int report, std::string partial, const Checkpoint& checkpoint) {
-  Task task{report, std::move(partial), {}, {}, {}, checkpoint, {}};
+CheckpointQueue::Task CheckpointQueue::copy(int report, std::string partial, const Checkpoint& checkpoint,
+                                            OwnFiles own) {
+  check_positions_in(checkpoint);
+  Task task;
+  task.report = report;
+  task.partial = std::move(partial);
+  task.checkpoint = checkpoint;
+  task.own = std::move(own);
   if (checkpoint.path()) {
     task.written = write_part(task);
     task.checkpoint.reset();
@@ -120,28 +146,34 @@ wire::CheckpointWritten CheckpointQueue::write_part(const Task& task) const {
   written.report = task.report;
   written.partial = task.partial;
   const store::DictParts parts{task.data, task.tensors, task.objects};
+  std::set<std::string> own{store::kPositionsName};
+  for (const auto& [name, bytes] : task.own) own.insert(name);
   if (storage_.empty()) {
     if (task.checkpoint)
-      for (const auto& name : task.checkpoint->files())
+      for (const auto& name : users_files(*task.checkpoint, own))
         written.contents.emplace_back(name, task.checkpoint->read(name));
     else
       written.contents = store::to_files(parts);
+    written.contents.insert(written.contents.end(), task.own.begin(), task.own.end());
   } else {
     sys::PrivateFiles run;
     run.enter(storage_);
     store::PartWriter writer(run, std::filesystem::path(storage_) / task.partial);
     if (!task.checkpoint) {
-      written.files = to_wire(writer.write_dict(parts));
+      written.files = writer.write_dict(parts);
     } else if (const auto path = task.checkpoint->path()) {
-      written.files = to_wire(writer.copy_directory(*path));
+      written.files = writer.copy_directory(*path, own);
     } else {
       std::vector<Bytes> contents;
       std::vector<store::MemoryFile> files;
-      for (const auto& name : task.checkpoint->files()) contents.push_back(task.checkpoint->read(name));
-      for (std::size_t i = 0; const auto& name : task.checkpoint->files())
-        files.push_back({name, bytes_of(contents[i++])});
-      written.files = to_wire(writer.write_files(files));
+      const auto names = users_files(*task.checkpoint, own);
+      for (const auto& name : names) contents.push_back(task.checkpoint->read(name));
+      for (std::size_t i = 0; const auto& name : names) files.push_back({name, bytes_of(contents[i++])});
+      written.files = writer.write_files(files);
     }
+    std::vector<store::MemoryFile> files;
+    for (const auto& [name, bytes] : task.own) files.push_back({name, bytes_of(bytes)});
+    for (auto& entry : writer.write_files(files)) written.files.push_back(std::move(entry));
   }
   written.score = score_of(task);
   return written;

@@ -10,23 +10,27 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "store/part_writer.h"
 #include "wire/messages.h"
 
 namespace lockstep::worker {
 
-/// Writes this rank's checkpoints, one at a time, in a thread of its own. At most one waits or is being written, so a
-/// rank never holds more than one extra copy of its state; the copy's memory is kept for the next one. Used by one
-/// thread, but any may wait; `written` is called from the writing thread, in order.
+/// Writes this rank's checkpoints, one at a time, in its own thread. At most one is waiting or being written, so a rank
+/// never holds more than one extra copy of its state; the copy's memory is reused. One thread adds, any thread may
+/// wait; `written` is called from the writing thread, in order.
 class CheckpointQueue {
  public:
-  /// `storage` is the run directory; empty: nothing is written and the contents go to `written`.
+  /// `storage` is the run directory. If it is empty, nothing is written and the contents are passed to `written`.
   CheckpointQueue(std::string storage, std::string score_attribute,
                   std::function<void(const wire::CheckpointWritten&)> written);
   ~CheckpointQueue();
 
-  /// What is still to be written: a dict whose arrays lie in copies_, or a checkpoint; or what was written already.
+  /// Lockstep's own files of a checkpoint, by name. They replace files of these names in what the user gives.
+  using OwnFiles = std::vector<std::pair<std::string, Bytes>>;
+  /// A task: a dict whose arrays are in copies_, or a checkpoint; or one that is already written.
   struct Task {
     int report = 0;
     std::string partial;
@@ -35,23 +39,25 @@ class CheckpointQueue {
     std::optional<std::span<const std::byte>> objects;
     std::optional<Checkpoint> checkpoint;
     std::optional<wire::CheckpointWritten> written;
+    OwnFiles own;
   };
   /// Copies `parts`. Call wait() before.
-  Task copy(int report, std::string partial, const store::DictParts& parts);
-  /// Takes a checkpoint that lies in memory (shared, not copied) or in a directory (copied to storage before this
-  /// returns). Throws, and leaves nothing behind, when the directory cannot be copied.
-  Task copy(int report, std::string partial, const Checkpoint& checkpoint);
-  /// Hands the one that was copied last to the thread.
+  Task copy(int report, std::string partial, const store::DictParts& parts, OwnFiles own);
+  /// Takes a checkpoint that is in memory (shared, not copied) or in a directory (copied to storage before this
+  /// returns). Throws, and leaves nothing behind, if the directory cannot be copied. Positions in it are left out: they
+  /// belong to whoever saved it.
+  Task copy(int report, std::string partial, const Checkpoint& checkpoint, OwnFiles own);
+  /// Passes the last copy to the thread.
   void add(Task task);
-  /// Rethrows what broke an earlier checkpoint.
+  /// Rethrows the error of an earlier checkpoint.
   void check();
-  /// Waits until all is written, then as check().
+  /// Waits until everything is written, then calls check().
   void wait();
-  /// Ends the thread and gives the memory back; nothing may be added later.
+  /// Ends the thread and frees the memory; nothing may be added later.
   void close();
 
  private:
-  /// Bytes that are not set to zero first.
+  /// A buffer that is not zeroed.
   struct Buffer {
     Buffer() = default;
     explicit Buffer(std::size_t length) : bytes(std::make_unique_for_overwrite<std::byte[]>(length)), length(length) {}
@@ -67,7 +73,7 @@ class CheckpointQueue {
   const std::string storage_;
   const std::string score_attribute_;
   const std::function<void(const wire::CheckpointWritten&)> written_;
-  Buffer copies_;  // of the task's arrays; touched by the caller only while no task is there
+  Buffer copies_;  // of the task's arrays; the caller uses it only while there is no task
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

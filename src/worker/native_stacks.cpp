@@ -19,9 +19,9 @@ void write_stack(int) {
   std::array<void*, 64> frames;
   const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
   if (write(stacks_fd, kTitle.data(), kTitle.size()) > 0) backtrace_symbols_fd(frames.data(), count, stacks_fd);
-  // The agent takes a zero byte for the end, and need not wait for silence.
+  // A zero byte marks the end, so the agent need not wait for more.
   if (write(stacks_fd, "", 1) < 0) {
-    // Nobody reads any more.
+    // There is no reader any more.
   }
   errno = saved;
 }
@@ -31,7 +31,7 @@ void write_stack(int) {
 void install_native_stacks(int fd) {
   stacks_fd = fd;
   std::array<void*, 1> frame;
-  backtrace(frame.data(), 1);  // loads the unwinder now: a signal handler must not
+  backtrace(frame.data(), 1);  // load the unwinder now; a signal handler must not do that
   struct sigaction action {};
   action.sa_handler = write_stack;
   action.sa_flags = SA_RESTART;

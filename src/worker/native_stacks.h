@@ -2,8 +2,8 @@
 
 namespace lockstep::worker {
 
-/// On SIGUSR2 writes the native stack of the interrupted thread to `fd`, then a zero byte. Install
-/// once, before Python's faulthandler registers the same signal and chains to it.
+/// Makes SIGUSR2 write the native stack of the interrupted thread to `fd`, followed by a zero byte. Install it once,
+/// before Python's faulthandler registers the same signal and chains to it.
 void install_native_stacks(int fd);
 
 }  // namespace lockstep::worker

@@ -10,13 +10,13 @@ namespace {
 
 constexpr std::size_t kMaxQueuedBytes = 16 << 20;
 constexpr std::size_t kMaxQueuedItems = 1 << 16;
-/// One frame carries at most so many reports, so that the driver never decodes a huge one at once.
+/// At most this many reports go into one frame, so that the driver never has to decode a huge one.
 constexpr std::size_t kReportsPerFrame = 1024;
-/// After sending, reports gather for so long before the next send: nobody pays for waking a thread at every training
-/// step.
+/// After a send, reports are collected for this long before the next one, so that not every training step wakes the
+/// thread.
 constexpr Seconds kGather{0.005};
 
-/// Before it is queued: the thread that sends has nobody to tell.
+/// Checked before the message is queued, because the sending thread could not report the error.
 void check_size(const Bytes& message) {
   if (message.size() > wire::kMaxFrame)
     throw ConfigError("[worker] a message of " + std::to_string(message.size() >> 20) + " MB is too big; at most " +
@@ -57,7 +57,7 @@ void Outbox::add(Bytes message) {
 
 void Outbox::push(Item item, std::size_t size, bool urgent) {
   std::unique_lock lock(mutex_);
-  // An empty outbox takes a message of any size: a checkpoint in memory may exceed the bound by itself.
+  // An empty outbox accepts a message of any size, because a checkpoint in memory alone may exceed the bound.
   const auto has_room = [&] {
     return gone_ || stop_ || items_.empty() ||
            (queued_bytes_ + size <= kMaxQueuedBytes && items_.size() < kMaxQueuedItems);
@@ -71,7 +71,7 @@ void Outbox::push(Item item, std::size_t size, bool urgent) {
   items_.push_back(std::move(item));
   queued_bytes_ += size;
   urgent_ = urgent_ || urgent;
-  // A thread that sends, or gathers, looks again by itself: waking it costs a system call.
+  // If the thread is sending or collecting, it checks the queue again by itself; waking it would cost a system call.
   if (sleeping_ || urgent) wake_.notify_one();
 }
 

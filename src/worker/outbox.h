@@ -17,23 +17,23 @@
 
 namespace lockstep::worker {
 
-/// What this worker has to tell the driver, in order, sent by a thread of its own that also beats the heart.
-/// Reports gather for some milliseconds and travel together; other messages go at once, with what is before them.
-/// Bounded: whoever adds to a full outbox waits. Any thread may add.
+/// The worker's queue of messages to the driver. Its thread sends them in order, and also the heartbeats. Reports are
+/// collected for some milliseconds and sent together; other messages are sent at once, with everything before them. The
+/// queue is bounded: adding to a full one waits. Any thread may add.
 class Outbox {
  public:
-  /// Starts the thread. `channel` is borrowed; `heartbeat` makes the message of every `interval`; `lost` is called
-  /// once, from that thread, when the peer is gone.
+  /// Starts the thread. `channel` is borrowed; `heartbeat` makes the message that is sent every `interval`; `lost` is
+  /// called once, from that thread, when the peer is gone.
   Outbox(wire::Channel& channel, Seconds interval, std::function<Bytes()> heartbeat, std::function<void()> lost);
   ~Outbox();
 
-  /// Queues a report; waits only while the outbox is full. `urgent`: it does not gather with others.
+  /// Queues a report; waits only while the outbox is full. `urgent`: it is sent at once.
   void add(wire::Report report, bool urgent = false);
   /// Queues an encoded message.
   void add(Bytes message);
-  /// Returns when everything added before has been written to the socket, or the peer is gone.
+  /// Returns once everything added before is written to the socket, or the peer is gone.
   void flush();
-  /// Sends what is there and `last`, which no beat follows, and ends the thread. What is added later is dropped.
+  /// Sends what is queued and then `last`, which no heartbeat follows, and ends the thread. Later messages are dropped.
   void close(std::optional<Bytes> last = std::nullopt);
 
  private:

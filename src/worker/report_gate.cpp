@@ -5,7 +5,8 @@
 namespace lockstep::worker {
 namespace {
 
-/// So long a rank waits for rank 0 to make the same report: rank 0 may be busy alone, or wait for this one elsewhere.
+/// A rank waits at most this long for rank 0 to make the same report. Rank 0 may be busy, or wait for this rank
+/// elsewhere.
 constexpr auto kLongestLag = 5s;
 
 }  // namespace

@@ -9,44 +9,44 @@
 
 namespace lockstep::worker {
 
-/// When a report may return, and which one is this rank's last. Ranks that end early end after the same report, or
-/// those that are left would wait for the others in a collective: a rank that is told to hold says after how many
-/// reports it can end, and none of its later ones returns before the driver has chosen a number that all ranks can
-/// keep. The function's thread reports; any thread may call the rest.
+/// Decides when a report may return, and which report is this rank's last. When a run ends early, all ranks must end
+/// after the same report; otherwise the remaining ranks would wait for the others in a collective. So a rank that is
+/// told to hold says after how many reports it can end, and no later report returns before the driver has chosen a
+/// number that suits all ranks. The function's thread reports; any thread may call the rest.
 class ReportGate {
  public:
-  /// `answered`: every report waits for go_on() of its number or for end_after(). `leads`: this is rank 0, which the
-  /// driver answers; others wait for rank 0's report, but one that is ahead of it does not.
+  /// `answered`: every report waits for go_on() with its number or for end_after(). `leads`: this is rank 0, which the
+  /// driver answers. Other ranks wait for rank 0's report, unless they are ahead of it.
   ReportGate(bool answered, bool leads, int first_report)
       : answered_(answered), leads_(leads), made_(first_report), gone_on_(first_report) {}
 
-  /// One report, from its beginning to its end.
+  /// One report, from start to end.
   class Passage {
    public:
     explicit Passage(ReportGate& gate) : gate_(gate) { gate.enter(); }
     ~Passage() { gate_.leave(); }
     Passage(const Passage&) = delete;
     Passage& operator=(const Passage&) = delete;
-    /// Runs `add`, which hands the report over. After settle() it waits for the end of the process instead.
+    /// Runs `add`, which queues the report. After settle() it waits for the end of the process instead.
     void accept(const std::function<void()>& add) { gate_.accept(add); }
-    /// Waits until the report may return; whether the function is to end here.
+    /// Waits until the report may return. Returns whether the function must end now.
     bool wait() { return gate_.wait(); }
 
    private:
     ReportGate& gate_;
   };
 
-  /// From now on reports wait for end_after(). The least number of reports after which this rank can end.
+  /// From now on reports wait for end_after(). Returns the smallest number of reports after which this rank can end.
   int hold();
   /// Whether hold() has been called.
   bool holds() const;
   void end_after(int reports);
   void go_on(int reports);
-  /// Nothing is accepted any more; what was accepted before has been handed over when this returns.
+  /// Accepts no more reports. When this returns, all accepted reports are queued.
   void settle();
-  /// Nobody waits any longer.
+  /// Releases all waiting threads.
   void open();
-  /// Whether this rank has made its last report. Who asks ends by himself: wait() is false for him.
+  /// Whether this rank has made its last report. A function that calls it ends by itself: wait() then returns false.
   bool is_over();
 
  private:
@@ -62,7 +62,7 @@ class ReportGate {
   std::condition_variable changed_;
   int made_;
   int gone_on_;
-  std::optional<int> current_;  ///< the number of the report that is being made
+  std::optional<int> current_;  ///< the index of the current report
   std::optional<int> end_after_;
   bool holds_ = false, settled_ = false, open_ = false, asked_ = false;
 };

@@ -3,11 +3,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "store/positions.h"
 #include "sys/node.h"
 #include "wire/codec.h"
 
@@ -21,7 +23,7 @@ std::string size_text(std::size_t bytes) {
   return text;
 }
 
-/// Says which of the metrics takes most, and what to do.
+/// Throws an error that names the biggest metric and says what to do.
 [[noreturn]] void refuse_size(const Value& metrics, std::size_t size, int most) {
   std::string path = "metrics";
   std::size_t biggest_size = size;
@@ -45,7 +47,7 @@ std::string size_text(std::size_t bytes) {
                     "RunConfig");
 }
 
-/// The metrics as they are sent.
+/// The encoded metrics.
 Bytes encoded(const Value& metrics, int most) {
   if (!metrics.is_object() && !metrics.is_null())
     throw ConfigError("[report] metrics must be a dict of names and plain values");
@@ -71,7 +73,7 @@ WorkerSession::WorkerSession(int socket) : channel_(sys::Descriptor(socket)), be
 }
 
 WorkerSession::WorkerSession(wire::Channel channel, wire::Begin begin)
-    : channel_(std::move(channel)), begin_(std::move(begin)) {
+    : channel_(std::move(channel)), begin_(std::move(begin)), kept_(true) {
   open();
 }
 
@@ -94,21 +96,21 @@ WorkerSession::~WorkerSession() {
   gate_->open();
   checkpoints_.reset();
   outbox_.reset();
-  if (!receiver_.joinable()) return;  // the socket has gone to the next session
+  if (!receiver_.joinable()) return;  // the next session has the socket
   ::shutdown(channel_.fd(), SHUT_RDWR);
   receiver_.join();
 }
 
 void WorkerSession::start() {
   last_report_ = now();
-  outbox_->add(wire::encode(wire::WorkerReady{getpid(), sys::host_name(), sys::node_ip()}));
+  outbox_->add(wire::encode(wire::WorkerReady{getpid(), sys::host_name(), sys::node_ip(), kept_}));
 }
 
 void WorkerSession::finish(Bytes value) {
   checkpoints_->wait();
   Bytes last = wire::encode(wire::WorkerFinished{std::move(value)});
   if (begin_.keep) {
-    // No beat may follow it, which could be taken for the next run's.
+    // No heartbeat may follow: it could be taken for one of the next run.
     outbox_->close(std::move(last));
     ended_ = true;
     checkpoints_->close();
@@ -122,35 +124,36 @@ void WorkerSession::finish(Bytes value) {
 std::optional<WorkerSession::Next> WorkerSession::wait_for_next() {
   receiver_.join();
   if (!next_begin_ || !next_payload_) return std::nullopt;
-  // This object stays, because others may hold it; what it held need not.
+  // This object stays, because others may hold it. Free what it held.
   begin_.env = {};
   begin_.checkpoint_files = {};
-  begin_.config = begin_.extra = nullptr;
+  begin_.config = nullptr;
+  begin_.services = {};
   begin_.python_path = begin_.argv = {};
   given_.reset();
   meetings_done_.clear();
   return Next{std::make_unique<WorkerSession>(std::move(channel_), std::move(*next_begin_)), std::move(*next_payload_)};
 }
 
-/// A kept worker outlives its runs, and with it threads of the user's that still report.
+/// A kept worker outlives its runs, and the user's threads in it may still report.
 void WorkerSession::check_running() const {
   if (ended_) throw EngineError("[session] the run is over; report from the training function before it returns");
 }
 
 void WorkerSession::fail(Failure failure) {
-  // What was reported before the failure is worth keeping; a broken disk must not hide the failure itself.
+  // Keep what was reported before the failure. A broken disk must not hide the failure itself.
   try {
     checkpoints_->wait();
   } catch (const Error& error) {
     log_warning(error.what());
   }
   failure.node = sys::host_name();
-  outbox_->add(wire::encode(wire::WorkerFailed{to_value(failure, true)}));
+  outbox_->add(wire::encode(wire::WorkerFailed{to_value(failure)}));
   outbox_->flush();
   ended_ = true;
 }
 
-/// Without metrics: a checkpoint alone.
+/// Empty metrics: only a checkpoint.
 void WorkerSession::add_report(Bytes metrics, bool with_checkpoint) {
   const Instant time = now();
   wire::Report report;
@@ -163,12 +166,12 @@ void WorkerSession::add_report(Bytes metrics, bool with_checkpoint) {
   ++progress_;
 }
 
-/// A checkpoint that cannot be copied is not announced either: the function may catch the error and go on.
+/// If the checkpoint cannot be copied, nothing is reported: the function may catch the error and continue.
 template <class Contents>
 bool WorkerSession::add_checkpoint(Bytes metrics, const Contents& contents) {
   ReportGate::Passage passage(*gate_);
-  checkpoints_->wait();  // the one before may have failed meanwhile: no later one may hide that
-  auto copy = checkpoints_->copy(reports_, partial_name(), contents);
+  checkpoints_->wait();  // throws if the previous one has failed; a later one must not hide that
+  auto copy = checkpoints_->copy(reports_, partial_name(), contents, own_files());
   passage.accept([&] {
     last_checkpoint_report_ = reports_.load();
     add_report(std::move(metrics), true);
@@ -176,6 +179,16 @@ bool WorkerSession::add_checkpoint(Bytes metrics, const Contents& contents) {
     checkpoints_->add(std::move(copy));
   });
   return passage.wait();
+}
+
+const std::string& WorkerSession::node_address(int rank) const {
+  int first = 0;
+  for (const wire::PeerNode& node : begin_.peers) {
+    if (rank >= first && rank < first + node.ranks) return node.address;
+    first += node.ranks;
+  }
+  throw ConfigError("[session] there is no rank " + std::to_string(rank) + "; world_size is " +
+                    std::to_string(begin_.world_size));
 }
 
 std::string WorkerSession::partial_name() const {
@@ -192,22 +205,28 @@ void WorkerSession::report(const Value& metrics, const std::optional<Checkpoint>
 }
 
 bool WorkerSession::deliver(const std::optional<Value>& metrics, const std::optional<Checkpoint>& checkpoint) {
-  check_running();
-  checkpoints_->check();
-  Bytes bytes = metrics ? encoded(*metrics, begin_.max_report_size) : Bytes{};
-  if (checkpoint && keeps_checkpoints()) return add_checkpoint(std::move(bytes), *checkpoint);
+  if (!checkpoint || !keeps_checkpoints()) return deliver_metrics(metrics, checkpoint.has_value());
+  return add_checkpoint(prepared(metrics), *checkpoint);
+}
+
+bool WorkerSession::deliver(const std::optional<Value>& metrics, const store::DictParts& parts) {
+  return add_checkpoint(prepared(metrics), parts);
+}
+
+bool WorkerSession::deliver_metrics(const std::optional<Value>& metrics, bool has_checkpoint) {
+  Bytes bytes = prepared(metrics);
   ReportGate::Passage passage(*gate_);
   passage.accept([&] {
-    if (checkpoint) last_checkpoint_report_ = reports_.load();
+    if (has_checkpoint) last_checkpoint_report_ = reports_.load();
     add_report(std::move(bytes), false);
   });
   return passage.wait();
 }
 
-bool WorkerSession::deliver(const std::optional<Value>& metrics, const store::DictParts& parts) {
+Bytes WorkerSession::prepared(const std::optional<Value>& metrics) {
   check_running();
   checkpoints_->check();
-  return add_checkpoint(metrics ? encoded(*metrics, begin_.max_report_size) : Bytes{}, parts);
+  return metrics ? encoded(*metrics, begin_.max_report_size) : Bytes{};
 }
 
 void WorkerSession::request_stop() {
@@ -234,9 +253,52 @@ std::optional<Checkpoint> WorkerSession::checkpoint() {
     if (!given.path.empty()) return Checkpoint::from_directory(given.path);
     if (!given.files.empty()) return Checkpoint::from_files(std::move(given.files));
   }
+  return resumed_from();
+}
+
+std::optional<Checkpoint> WorkerSession::resumed_from() const {
   if (!begin_.checkpoint.empty()) return Checkpoint::from_directory(begin_.checkpoint);
   if (!begin_.checkpoint_files.empty()) return Checkpoint::from_files(begin_.checkpoint_files);
   return std::nullopt;
+}
+
+std::optional<Value> WorkerSession::saved_position(const std::string& dataset) {
+  const std::lock_guard lock(keeping_);
+  if (!saved_positions_) {
+    saved_positions_ = Value::object();
+    const auto from = resumed_from();
+    const auto names = from ? from->files() : std::vector<std::string>();
+    if (std::find(names.begin(), names.end(), store::kPositionsName) != names.end())
+      saved_positions_ = store::decode_positions(from->read(store::kPositionsName));
+  }
+  const auto found = saved_positions_->find(dataset);
+  return found == saved_positions_->end() ? std::nullopt : std::optional(*found);
+}
+
+void WorkerSession::keep_position(const std::string& dataset, std::function<Value()> position) {
+  saved_position(dataset);  // now, as the checkpoint may be deleted later
+  const std::lock_guard lock(keeping_);
+  positions_[dataset] = std::move(position);
+}
+
+void WorkerSession::keep_file(const std::string& name, Bytes contents) {
+  const std::lock_guard lock(keeping_);
+  if (contents.empty())
+    files_.erase(name);
+  else
+    files_[name] = std::move(contents);
+}
+
+CheckpointQueue::OwnFiles WorkerSession::own_files() {
+  const std::lock_guard lock(keeping_);
+  CheckpointQueue::OwnFiles own;
+  if (begin_.rank != 0) return own;  // one of each name in the checkpoint of all ranks
+  // A data set that was not used since the start is where it was then.
+  Value datasets = saved_positions_.value_or(Value::object());
+  for (const auto& [name, position] : positions_) datasets[name] = position();
+  if (!datasets.empty()) own.emplace_back(store::kPositionsName, store::encode_positions(datasets));
+  own.insert(own.end(), files_.begin(), files_.end());
+  return own;
 }
 
 Bytes WorkerSession::meet(Bytes value, Seconds timeout) {
@@ -260,6 +322,23 @@ void WorkerSession::barrier(Seconds timeout) { meet({}, timeout); }
 
 Bytes WorkerSession::broadcast_from_rank_zero(Bytes bytes, Seconds timeout) { return meet(std::move(bytes), timeout); }
 
+void WorkerSession::serve_calls(const std::function<Bytes(const Bytes& payload)>& answer) {
+  if (!begin_.calls) return;
+  outbox_->add(wire::encode(wire::CallsAwaited{}));
+  while (const auto payload = next_call()) {
+    outbox_->add(wire::encode(wire::CallDone{answer(*payload)}));
+    ++progress_;
+  }
+}
+
+std::optional<Bytes> WorkerSession::next_call() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return ended_ || stopping_ || call_ || calls_over_; });
+  ++progress_;
+  calls_over_ = false;
+  return stopping_ ? std::nullopt : std::exchange(call_, std::nullopt);
+}
+
 void WorkerSession::receive() {
   while (auto frame = channel_.receive()) {
     auto message = wire::decode<wire::DriverToWorker>(*frame);
@@ -278,6 +357,8 @@ void WorkerSession::obey(wire::DriverToWorker& message) {
     stopping_ = true;
     gate_->open();
     kill(getpid(), SIGINT);
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();  // who waits for a call
   } else if (std::holds_alternative<wire::Settle>(message)) {
     gate_->settle();
     try {
@@ -296,13 +377,15 @@ void WorkerSession::obey(wire::DriverToWorker& message) {
     const std::lock_guard lock(mutex_);
     if (auto* done = std::get_if<wire::MeetingDone>(&message)) meetings_done_[done->meeting] = std::move(*done);
     if (auto* given = std::get_if<wire::CheckpointGiven>(&message)) given_ = std::move(*given);
+    if (auto* call = std::get_if<wire::Call>(&message)) call_ = std::move(call->payload);
+    if (std::holds_alternative<wire::CallsOver>(message)) calls_over_ = true;
     changed_.notify_all();
   }
 }
 
 void WorkerSession::lost() {
   if (ended_.exchange(true)) return;
-  // Nobody is left to report to. The worker leads its process group: its children go with it.
+  // Nobody is left to report to. The worker leads its process group, so this also kills its children.
   kill(0, SIGKILL);
 }
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,14 +20,14 @@
 
 namespace lockstep::worker {
 
-/// The Session of a worker process, over the socket it inherited from its agent. Three threads beside the function's
-/// own: one sends and beats the heart, one receives, one writes checkpoints. When the agent is gone the whole process
-/// group is killed.
+/// The Session of a worker process, over the socket it inherited from its agent. It has three threads besides the
+/// function's: one sends messages and heartbeats, one receives, one writes checkpoints. If the agent is gone, the whole
+/// process group is killed.
 class WorkerSession : public Session {
  public:
-  /// Reads Begin (waits for it) and starts beating. Throws EngineError when the agent is gone.
+  /// Waits for Begin and starts the heartbeats. Throws EngineError if the agent is gone.
   explicit WorkerSession(int socket);
-  /// The same for a worker that was kept, whose next Begin has come.
+  /// The same for a kept worker, whose next Begin has arrived.
   WorkerSession(wire::Channel channel, wire::Begin begin);
   ~WorkerSession() override;
 
@@ -34,23 +35,28 @@ class WorkerSession : public Session {
 
   /// The function is about to run.
   void start();
-  /// The function returned: waits for checkpoints to be durable and everything to be sent. Rethrows what broke a
+  /// The function returned. Waits until checkpoints are durable and everything is sent. Rethrows the error of a
   /// checkpoint.
   void finish(Bytes value);
-  /// After finish() of a worker that is kept: waits for its next run. Nothing when there will be none: the agent is
-  /// gone. This session is over then.
+  /// After finish() of a kept worker: waits for its next run. Returns nothing if the agent is gone. This session is
+  /// over then.
   struct Next {
     std::unique_ptr<WorkerSession> session;
     Bytes payload;
   };
   std::optional<Next> wait_for_next();
+  /// Where Begin asks for it: answers the driver's calls until there are no more, or the run is being stopped. What
+  /// `answer` throws ends it too.
+  void serve_calls(const std::function<Bytes(const Bytes& payload)>& answer);
   /// The function failed: sends what was reported before, then the failure.
   void fail(Failure failure);
-  /// report(), which tells whether the function is to end here instead of throwing. Without metrics it is a checkpoint
-  /// alone, and no result of the run.
+  /// report() that returns whether the function must end here, instead of throwing. Without metrics it is only a
+  /// checkpoint, and not a result of the run.
   bool deliver(const std::optional<Value>& metrics, const std::optional<Checkpoint>& checkpoint);
-  /// The same with a checkpoint that is taken apart already; its buffers are copied before this returns.
+  /// The same with an encoded checkpoint; its buffers are copied before this returns.
   bool deliver(const std::optional<Value>& metrics, const store::DictParts& parts);
+  /// The same without a checkpoint to write. `has_checkpoint`: the function reported one that this rank does not keep.
+  bool deliver_metrics(const std::optional<Value>& metrics, bool has_checkpoint);
   /// Whether a checkpoint that this rank reports is written at all.
   bool keeps_checkpoints() const { return begin_.rank == 0 || begin_.keep_all_ranks; }
 
@@ -59,6 +65,7 @@ class WorkerSession : public Session {
   int local_rank() const override { return begin_.local_rank; }
   int local_world_size() const override { return begin_.local_world_size; }
   int node_rank() const override { return begin_.node_rank; }
+  const std::string& node_address(int rank) const override;
   int attempt() const override { return begin_.attempt; }
   const Value& config() const override { return begin_.config; }
   const std::string& experiment_name() const override { return begin_.experiment_name; }
@@ -66,6 +73,13 @@ class WorkerSession : public Session {
   const std::string& trial_id() const override { return begin_.trial_id; }
   const std::string& trial_dir() const override { return begin_.run_dir; }
   std::optional<Checkpoint> checkpoint() override;
+  std::optional<Value> saved_position(const std::string& dataset) override;
+  void keep_position(const std::string& dataset, std::function<Value()> position) override;
+  const Value& data_plan() const override { return data_plan_; }
+  /// For C++ programs, before the function runs.
+  void set_data_plan(Value plan) { data_plan_ = std::move(plan); }
+  /// From now on every checkpoint of rank 0 has this file of Lockstep's; empty contents: no longer.
+  void keep_file(const std::string& name, Bytes contents);
   void report(const Value& metrics, const std::optional<Checkpoint>& checkpoint) override;
   void barrier(std::chrono::duration<double> timeout) override;
   Bytes broadcast_from_rank_zero(Bytes bytes, std::chrono::duration<double> timeout) override;
@@ -74,12 +88,17 @@ class WorkerSession : public Session {
   bool stopping() const override { return stopping_; }
 
  private:
+  /// The encoded metrics; throws if nothing can be reported any more.
+  Bytes prepared(const std::optional<Value>& metrics);
   void add_report(Bytes metrics, bool with_checkpoint);
   template <class Contents>
   bool add_checkpoint(Bytes metrics, const Contents& contents);
   std::string partial_name() const;
+  std::optional<Checkpoint> resumed_from() const;
+  CheckpointQueue::OwnFiles own_files();
   wire::CheckpointGiven ask_for_checkpoint();
   Bytes meet(Bytes value, Seconds timeout);
+  std::optional<Bytes> next_call();
   void open();
   void receive();
   void obey(wire::DriverToWorker& message);
@@ -88,6 +107,8 @@ class WorkerSession : public Session {
 
   wire::Channel channel_;
   wire::Begin begin_;
+  const bool kept_ = false;
+  Value data_plan_ = Value::object();
   std::atomic<std::int64_t> progress_ = 0;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> ended_ = false;
@@ -101,12 +122,19 @@ class WorkerSession : public Session {
   int checkpoints_made_ = 0;
   Instant last_report_{};
 
+  std::mutex keeping_;  // guards what follows
+  std::optional<Value> saved_positions_;
+  std::map<std::string, std::function<Value()>> positions_;
+  std::map<std::string, Bytes> files_;
+
   std::mutex asking_;  // held while a thread asks for a checkpoint
   std::mutex mutex_;   // guards what follows
   std::condition_variable changed_;
   int meetings_ = 0;
   std::map<int, wire::MeetingDone> meetings_done_;
   std::optional<wire::CheckpointGiven> given_;
+  std::optional<Bytes> call_;
+  bool calls_over_ = false;
 
   // Written by the receiver before it ends.
   std::optional<wire::Begin> next_begin_;

@@ -33,7 +33,7 @@ constexpr int kOwnThreads = 2;  // the sanitizer has one too
 constexpr int kOwnThreads = 1;
 #endif
 
-/// What a child that executes the program needs; made before the fork, after which little is allowed.
+/// What a child needs to execute the program. Made before the fork, because little is allowed after it.
 struct Program {
   std::vector<std::string> words, variables;
   std::vector<char*> argv, envp;
@@ -66,11 +66,11 @@ class Zygote {
     executes_ = has_threads();
     if (executes_)
       std::fputs(
-          "lockstep: this program has threads before lockstep::init(), so workers are executed instead of forked, "
+          "lockstep: this program starts threads before lockstep::init(), so workers are executed instead of forked, "
           "which "
           "takes longer; start threads later\n",
           stderr);
-    // From here on the agent's end is seen at the socket, and then the workers' families are ended too.
+    // From here on, the end of the agent is seen at the socket, and then the workers' children are killed too.
     ::prctl(PR_SET_PDEATHSIG, 0);
     send("ready");
     for (;;) {
@@ -93,14 +93,14 @@ class Zygote {
     }
   }
 
-  /// In a new worker: what it found.
+  /// Returns a value only in a new worker.
   std::optional<Birth> answer() {
     auto [bytes, fds] = sys::receive_with_fds(agent_.get());
     if (bytes.empty()) end();
     const std::string packet(bytes.begin(), bytes.end());
-    const std::string rank = packet.substr(packet.find(' ') + 1);
+    const std::string ticket = packet.substr(packet.find(' ') + 1);
     if (fds.size() != 4) {
-      send("refused " + rank + " it came with " + std::to_string(fds.size()) + " descriptors");
+      send("refused " + ticket + " it came with " + std::to_string(fds.size()) + " descriptors");
       return std::nullopt;
     }
     const pid_t parent = ::getpid();
@@ -113,12 +113,12 @@ class Zygote {
         ::kill(pid, SIGKILL);
         ::waitpid(pid, nullptr, 0);
       }
-      send("refused " + rank + " " + why);
+      send("refused " + ticket + " " + why);
       return std::nullopt;
     }
     const std::array passed{pidfd.get()};
     workers_.push_back({pid, std::move(pidfd)});
-    send("started " + rank + " " + std::to_string(pid), passed);
+    send("started " + ticket + " " + std::to_string(pid), passed);
     return std::nullopt;
   }
 
@@ -129,6 +129,8 @@ class Zygote {
     ::setsid();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
+    // Orphaned descendants become children of this worker while it lives. The agent would kill them.
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     std::signal(SIGINT, SIG_DFL);
     if (executes_) execute(fds);
     agent_.reset();
@@ -138,7 +140,7 @@ class Zygote {
   }
 
   [[noreturn]] void execute(const std::vector<sys::Descriptor>& fds) {
-    // Numbers beyond those wanted, so that none is overwritten before it is copied.
+    // Copy to higher numbers first, so that none is overwritten before it is copied.
     std::array<int, 3> copies{};
     for (std::size_t i = 0; const int fd : {fds[0].get(), fds[1].get(), fds[3].get()})
       copies[i++] = ::fcntl(fd, F_DUPFD_CLOEXEC, kFirstFd + 3);

@@ -5,19 +5,20 @@
 
 namespace lockstep::worker {
 
-/// What a worker finds when it is born.
+/// The descriptors that a new worker inherits.
 struct Birth {
   int socket = -1;   ///< frames to and from the agent
-  int payload = -1;  ///< what all ranks get
-  int stacks = -1;   ///< a place for stacks
+  int payload = -1;  ///< the payload of all ranks
+  int stacks = -1;   ///< where stacks are written
 };
 
-/// Makes this process the one that workers are forked from, with its libraries loaded and nothing run: serves the agent
-/// at the other end of `agent` (the protocol is in src/agent/fork_server.h) until that closes it, and ends then with
-/// all workers. Returns in every worker, which has standard output and error of its own and leads a session.
+/// Turns this process into the fork server of a C++ program. Serves the agent at the other end of `agent` (the protocol
+/// is in src/agent/fork_server.h) until the agent closes it, then kills all workers and exits. Returns only in a forked
+/// worker, which has its own standard output and error and leads a session.
 ///
-/// A process with threads cannot be forked safely: its workers execute the program anew, with `arguments` and with the
-/// three descriptors in LOCKSTEP_WORKER_FD, LOCKSTEP_PAYLOAD_FD and LOCKSTEP_STACKS_FD.
+/// A process with threads cannot be forked safely. If there are threads, each worker executes the program again, with
+/// `arguments` and with the numbers of the three descriptors in LOCKSTEP_WORKER_FD, LOCKSTEP_PAYLOAD_FD and
+/// LOCKSTEP_STACKS_FD.
 Birth serve_forks(int agent, const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::worker

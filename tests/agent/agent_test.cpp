@@ -19,7 +19,7 @@ class AgentProcess : public AgentHarness {
  protected:
   /// An attempt with children near and far; their pids.
   std::vector<int> start_family() {
-    configure_exec();
+    configure();
     start(1, {{cmd("child"), cmd("ignore", SIGTERM), cmd("wait")},
               {cmd("far_child"), cmd("wait")},
               {cmd("print", "child 0\n"), cmd("wait")}});
@@ -46,26 +46,20 @@ class AgentProcess : public AgentHarness {
 };
 
 TEST_F(AgentProcess, TellsWhoItIs) {
-  send(exec_mode());
+  send(test_workers());
   const auto ready = expect<wire::AgentReady>();
   EXPECT_EQ(ready.pid, agent_.pid);
   EXPECT_EQ(ready.version, wire::kVersion);
-  EXPECT_FALSE(ready.node.empty());
+  EXPECT_FALSE(ready.name.empty());
   std::ifstream comm("/proc/" + std::to_string(agent_.pid) + "/comm");
   std::string name;
   std::getline(comm, name);
   EXPECT_EQ(name, "lockstep-agent");
 }
 
-TEST_F(AgentProcess, EndsWithEverythingWhenTheDriverIsGone) {
+TEST_F(AgentProcess, EndsWithEverythingWhenTheControlConnectionEnds) {
   const auto family = start_family();
-  channel_ = wire::Channel(sys::Descriptor());
-  expect_all_gone(family);
-}
-
-TEST_F(AgentProcess, EndsWithEverythingWhenToldTo) {
-  const auto family = start_family();
-  send(wire::Shutdown{});
+  control_.reset();
   expect_all_gone(family);
 }
 
@@ -75,14 +69,8 @@ TEST_F(AgentProcess, EndsWithEverythingOnSigterm) {
   expect_all_gone(family);
 }
 
-TEST_F(AgentProcess, EndsWithEverythingWhenTheDriverSpeaksNonsense) {
-  const auto family = start_family();
-  channel_.send(Bytes{1, 2, 3});
-  expect_all_gone(family);
-}
-
 TEST_F(AgentProcess, WorkersEndEvenWhenTheAgentIsKilled) {
-  configure_exec();
+  configure();
   start(1, {{cmd("print", "up"), cmd("wait")}});
   wait_for_log(0, "up");
   sys::send_signal(agent_.pidfd.get(), SIGKILL);
@@ -91,7 +79,7 @@ TEST_F(AgentProcess, WorkersEndEvenWhenTheAgentIsKilled) {
 
 // A process that the driver forked holds a copy of the driver's socket: there is no end of stream when the driver dies.
 TEST_F(AgentProcess, EndsWithItsParentWhoeverHoldsTheSocket) {
-  auto [ours, theirs] = sys::socket_pair();
+  auto [ours, theirs] = sys::packet_pair();
   auto [read_end, write_end] = sys::pipe_pair();
   const pid_t driver = ::fork();
   if (driver == 0) {
@@ -110,7 +98,7 @@ TEST_F(AgentProcess, EndsWithItsParentWhoeverHoldsTheSocket) {
 
 // A driver that does not read: workers are held back, and nothing of what they say is lost when it reads again.
 TEST_F(AgentProcess, ASlowDriverHoldsWorkersBack) {
-  configure_exec();
+  configure();
   const long before = resident_kilobytes();
   constexpr int kMegabytes = kMemoryIsItsOwn ? 64 : 16;
   start(1, {{cmd("spam", kMegabytes)}, {cmd("flood", kMegabytes)}});

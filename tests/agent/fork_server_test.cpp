@@ -71,10 +71,7 @@ class ForkServers : public AgentHarness {
     return configure;
   }
 
-  void configure_python() {
-    send(python());
-    expect<wire::AgentReady>();
-  }
+  void configure_python() { configure(python()); }
 
   /// Starts `ranks` workers that run the source.
   void start_python(int attempt, std::size_t ranks, const std::string& source) {
@@ -108,6 +105,22 @@ TEST_F(ForkServers, ForkMoreThanASocketQueues) {
   start_python(0, 20, "os._exit(rank)");
   expect<wire::AttemptEnded>();
   for (int i = 0; i < 20; ++i) EXPECT_EQ(exits_[static_cast<std::size_t>(i)].code, i);
+}
+
+TEST_F(ForkServers, AServerThatTakesNoRequestsRefusesThem) {
+  std::ofstream(root_ / "deaf.py") << R"(
+import os, socket, time
+channel = socket.socket(fileno=int(os.environ["LOCKSTEP_FORK_SERVER_FD"]))
+channel.shutdown(socket.SHUT_RD)
+channel.send(b"ready")
+time.sleep(600)
+)";
+  auto deaf = python();
+  deaf.program = {interpreter(), (root_ / "deaf.py").string()};
+  configure(deaf);
+  start_python(0, 2, "pass");
+  EXPECT_THAT(expect<wire::AgentFailed>().message, HasSubstr("could not be forked"));
+  EXPECT_EQ(expect<wire::AttemptEnded>().attempt, 0);
 }
 
 TEST_F(ForkServers, SignalsAreTold) {
@@ -152,10 +165,10 @@ TEST_F(ForkServers, StayWarm) {
   EXPECT_EQ(run_python("print(os.getppid())"), parent);
   auto other = python();
   other.env["ANOTHER"] = "1";
-  send(other);
-  expect<wire::AgentReady>();
+  configure(other);
   EXPECT_NE(run_python("print(os.getppid())"), parent);
-  expect_gone(std::stoi(parent), 1s);
+  configure_python();
+  EXPECT_EQ(run_python("print(os.getppid())"), parent);
 }
 
 TEST_F(ForkServers, FailedImportsAreTold) {
@@ -248,7 +261,7 @@ TEST_F(ForkServers, EverythingEndsWithTheDriver) {
                "os.getppid())\ntime.sleep(1000)");
   std::vector<int> family{child_pid(0), child_pid(1), pids_[0], pids_[1],
                           std::stoi(log_[0].substr(log_[0].rfind(' ')))};
-  channel_ = wire::Channel(sys::Descriptor());
+  control_.reset();
   expect_end(agent_.pidfd.get(), 1s, "the agent");
   for (const int pid : family) EXPECT_EQ(sys::process_status(pid), std::nullopt);
 }

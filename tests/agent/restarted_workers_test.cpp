@@ -11,7 +11,7 @@ class RestartedWorkers : public AgentHarness {
  protected:
   void SetUp() override {
     AgentHarness::SetUp();
-    configure_exec();
+    configure();
   }
 
   void restart(int attempt, int rank, const Commands& commands) {
@@ -23,6 +23,7 @@ class RestartedWorkers : public AgentHarness {
     Value message = wire::to_value(begin);
     message["type"] = wire::Begin::kName;
     log_.at(static_cast<std::size_t>(rank)).clear();
+    pids_.at(static_cast<std::size_t>(rank)) = 0;  // so that the new one is waited for
     send(wire::StartWorker{attempt, {rank, std::move(message)}});
   }
 };

@@ -1,5 +1,7 @@
-// A worker without a session: does what its first message's "config" lists, one command after the other.
+// A fork server whose workers have no session: each does what its first message's "config" lists, one command after the
+// other.
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,24 +11,24 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "sys/sockets.h"
 #include "wire/channel.h"
 #include "wire/codec.h"
+#include "worker/zygote.h"
 
 namespace {
 
 using namespace lockstep;
 
-int fd_from(const char* name) { return std::atoi(std::getenv(name)); }
-
-int stacks_fd = -1;
+worker::Birth birth;
 bool stacks_end = true;
 
 void write_stacks(int) {
   constexpr char kText[] = "a stack\nanother stack\n";
-  (void)!::write(stacks_fd, kText, sizeof kText - 1);
-  if (stacks_end) (void)!::write(stacks_fd, "", 1);
+  (void)!::write(birth.stacks, kText, sizeof kText - 1);
+  if (stacks_end) (void)!::write(birth.stacks, "", 1);
 }
 
 /// A child that sleeps; with `far`, one in a session of its own whose parent is gone at once.
@@ -71,14 +73,21 @@ void obey(wire::Channel& channel, const Value& command) {
   else if (verb == "print_cwd")
     std::printf("%s\n", std::filesystem::current_path().c_str());
   else if (verb == "print_payload")
-    std::printf("%zu\n", sys::read_all(fd_from("LOCKSTEP_PAYLOAD_FD")).size());
+    std::printf("%zu\n", sys::read_all(birth.payload).size());
+  else if (verb == "print_parent")
+    std::printf("%d\n", ::getppid());
   else if (verb == "print_leader")
     std::printf("%d\n", ::getsid(0) == ::getpid() && ::getpgrp() == ::getpid());
   else if (verb == "print_stdin")
     std::printf("%d\n", std::getchar());
   else if (verb == "print_fds") {
-    std::fflush(stdout);
-    (void)!std::system("ls -v /proc/$PPID/fd | tr '\\n' ' '");
+    std::vector<int> extra;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+      extra.push_back(std::stoi(entry.path().filename()));
+    std::erase_if(extra, [&](int fd) {
+      return fd < 3 || fd == channel.fd() || fd == birth.payload || fd == birth.stacks || ::fcntl(fd, F_GETFD) < 0;
+    });
+    std::printf("%zu more\n", extra.size());
   } else if (verb == "exit") {
     std::fflush(stdout);
     ::_exit(number());
@@ -96,6 +105,8 @@ void obey(wire::Channel& channel, const Value& command) {
     make_child(false);
   else if (verb == "far_child")
     make_child(true);
+  else if (verb == "many_children")
+    for (int i = 0; i < number(); ++i) make_child(i % 2 == 0);
   else if (verb == "spam")
     spam(number());
   else if (verb == "flood")
@@ -108,7 +119,6 @@ void obey(wire::Channel& channel, const Value& command) {
     (void)!::write(channel.fd(), "\xff\xff\xff\xff", 4);
   else if (verb == "stacks") {
     stacks_end = number() != 0;
-    stacks_fd = fd_from("LOCKSTEP_STACKS_FD");
     ::signal(SIGUSR2, write_stacks);
   } else if (verb == "deaf_stacks")
     ::signal(SIGUSR2, [](int) {});
@@ -120,13 +130,15 @@ void obey(wire::Channel& channel, const Value& command) {
 }  // namespace
 
 int main() {
-  wire::Channel channel{sys::Descriptor(fd_from("LOCKSTEP_WORKER_FD"))};
+  birth = worker::serve_forks(std::atoi(std::getenv("LOCKSTEP_FORK_SERVER_FD")), {});
+  wire::Channel channel{sys::Descriptor(birth.socket)};
   // One that is kept gets what the others inherit as a second message, and obeys until the agent is gone.
   for (bool kept = false; const auto frame = channel.receive(); kept = true) {
     const auto begin = std::get<wire::Begin>(wire::decode<wire::DriverToWorker>(*frame));
     if (kept)
       std::printf("payload %zu\n",
                   std::get<wire::Payload>(wire::decode<wire::DriverToWorker>(*channel.receive())).payload.size());
+    for (const auto& [name, value] : begin.env) ::setenv(name.c_str(), value.c_str(), 1);
     for (const Value& command : begin.config) obey(channel, command);
     if (!begin.keep) return 0;
   }

@@ -93,7 +93,7 @@ TEST(Value, AMissingKeyIsNamedWithThoseThereAre) {
   EXPECT_EQ(refusal(value, "rate"), "[value] there is no key \"rate\"; there are \"lr\", \"model\"");
   EXPECT_EQ(refusal(value["model"], "lr"), "[value] there is no key \"lr\"; there are \"layers\"");
   EXPECT_EQ(refusal(Value::object(), "lr"), "[value] there is no key \"lr\"; the dict is empty");
-  EXPECT_EQ(refusal(Value(3), "lr"), "[value] there is no key \"lr\"; this is no dict but number");
+  EXPECT_EQ(refusal(Value(3), "lr"), "[value] there is no key \"lr\"; this is not a dict but number");
 }
 
 TEST(Json, OfEqualKeysTheLastCounts) {

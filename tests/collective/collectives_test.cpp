@@ -16,8 +16,8 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 /// Staging so small that most sizes below need many rounds.
-Options small_options() {
-  Options options = quick_options();
+CommunicatorOptions small_options() {
+  CommunicatorOptions options = quick_options();
   options.slot_bytes = 4096;
   return options;
 }
@@ -165,8 +165,8 @@ TEST_P(World, CopiesMayTakeEachOthersPlaces) {
         group.scatter(me == root ? in : std::span<const void* const>{}, places[place(me)], bytes, root);
         REQUIRE(std::ranges::equal(std::span(data).subspan(place(me) * bytes, bytes), part(root, me)));
         data = inputs[me];
-        std::vector<ConstPart> given;
-        std::vector<Part> taken;
+        std::vector<ConstBuffer> given;
+        std::vector<Buffer> taken;
         for (int rank = 0; rank < world; ++rank) {
           given.push_back({places[rank], bytes});
           taken.push_back({places[place(rank)], bytes});
@@ -188,8 +188,8 @@ TEST_P(World, AllToAllTakesSizesThatDiffer) {
         return random_elements(size(from, to), DType::uint8, static_cast<std::uint64_t>(from * 100 + to));
       };
       std::vector<Bytes> given, taken;
-      std::vector<ConstPart> in;
-      std::vector<Part> out;
+      std::vector<ConstBuffer> in;
+      std::vector<Buffer> out;
       for (int rank = 0; rank < world; ++rank) {
         given.push_back(data(me, rank));
         taken.emplace_back(size(rank, me));
@@ -233,7 +233,7 @@ TEST(Collectives, TheSameBitsHoweverTheDataIsCut) {
   constexpr int kWorld = 3;
   std::vector<Bytes> results;
   const auto run = [&](std::size_t slot_bytes, std::size_t bucket, bool spin) {
-    Options options = quick_options();
+    CommunicatorOptions options = quick_options();
     options.slot_bytes = slot_bytes;
     options.spin = spin;
     std::vector<Bytes> of_ranks(kWorld);
@@ -272,8 +272,8 @@ TEST(Collectives, DifferentCallsAreAnErrorOnAllRanks) {
 TEST(Collectives, SizesOfAllToAllThatDisagreeAreAnErrorOnAllRanks) {
   const auto errors = run_threads(3, quick_options(), [](Communicator& group) {
     std::vector<std::byte> data(64);
-    std::vector<ConstPart> in(3, ConstPart{data.data(), 8});
-    std::vector<Part> out(3, Part{data.data(), 8});
+    std::vector<ConstBuffer> in(3, ConstBuffer{data.data(), 8});
+    std::vector<Buffer> out(3, Buffer{data.data(), 8});
     if (group.rank() == 2) out[0].bytes = 4;
     group.all_to_all(in, out);
   });
@@ -285,8 +285,8 @@ TEST(Collectives, SizesOfAllToAllThatDisagreeAreAnErrorOnAllRanks) {
 TEST(Collectives, AllToAllWithItselfThatDisagreesIsAnErrorOnAllRanks) {
   const auto errors = run_threads(3, quick_options(), [](Communicator& group) {
     std::vector<std::byte> data(64);
-    std::vector<ConstPart> in(3, ConstPart{data.data(), 8});
-    std::vector<Part> out(3, Part{data.data(), 8});
+    std::vector<ConstBuffer> in(3, ConstBuffer{data.data(), 8});
+    std::vector<Buffer> out(3, Buffer{data.data(), 8});
     if (group.rank() == 1) out[1].bytes = 4;
     group.all_to_all(in, out);
   });

@@ -173,7 +173,7 @@ TEST(Failures, TwoDeathsAtOnceAreNoticed) {
 /// The one who would have noticed has left before.
 TEST(Failures, ADeathIsNoticedThoughTheNeighbourLeft) {
   const SharedNotes notes;
-  Ranks ranks(4, [&](Rendezvous& store, int rank) {
+  Ranks ranks(4, [&](KeyValueStore& store, int rank) {
     auto group = Communicator::join(store, rank, 4, quick_options());
     group->barrier();
     if (rank == 1) group.reset();
@@ -342,7 +342,7 @@ int own_threads() {
 }
 
 TEST(Failures, LeavingGivesEverythingBack) {
-  Ranks ranks(2, [](Rendezvous& store, int rank) {
+  Ranks ranks(2, [](KeyValueStore& store, int rank) {
     const long descriptors = entries("/proc/self/fd");
     {
       const auto group = Communicator::join(store, rank, 2, quick_options());

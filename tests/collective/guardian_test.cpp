@@ -62,7 +62,7 @@ void forbid_robust_lists() {
 }
 
 TEST(Guardian, WithoutRobustFutexesThereIsNoGroup) {
-  Ranks ranks(2, [](Rendezvous& store, int rank) {
+  Ranks ranks(2, [](KeyValueStore& store, int rank) {
     forbid_robust_lists();
     EXPECT_THROW(Communicator::join(store, rank, 2, quick_options()), CannotShareMemory);
   });
@@ -70,7 +70,7 @@ TEST(Guardian, WithoutRobustFutexesThereIsNoGroup) {
 }
 
 TEST(Guardian, ARankThatCannotWatchKeepsNobodyWaiting) {
-  Ranks ranks(2, [](Rendezvous& store, int rank) {
+  Ranks ranks(2, [](KeyValueStore& store, int rank) {
     if (rank == 1) forbid_robust_lists();
     try {
       Communicator::join(store, rank, 2, quick_options());

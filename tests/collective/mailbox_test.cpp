@@ -16,8 +16,8 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-Options small_rings() {
-  Options options = quick_options();
+CommunicatorOptions small_rings() {
+  CommunicatorOptions options = quick_options();
   options.ring_bytes = 4096;
   return options;
 }

@@ -14,18 +14,18 @@
 #include <vector>
 
 #include "collective/communicator.h"
-#include "collective/fake_rendezvous.h"
+#include "collective/fake_key_value_store.h"
 
 namespace lockstep::collective {
 
 using namespace std::chrono_literals;
 
 /// What a failing wait costs a test at most.
-inline Options quick_options() { return {.timeout = 60s, .join_timeout = 60s}; }
+inline CommunicatorOptions quick_options() { return {.timeout = 60s, .join_timeout = 60s}; }
 
 /// A group whose ranks are threads of this process, so that sanitizers see all of it. Returns what each rank threw; one
 /// that throws leaves the group, so that the others do not wait for it.
-inline std::vector<std::string> run_threads(int world, const Options& options,
+inline std::vector<std::string> run_threads(int world, const CommunicatorOptions& options,
                                             const std::function<void(Communicator&)>& body) {
   const auto region = Region::create({world, options.slot_bytes, options.ring_bytes});
   std::vector<std::string> errors(world);
@@ -47,10 +47,10 @@ inline std::vector<std::string> run_threads(int world, const Options& options,
 /// a message on stderr.
 class Ranks {
  public:
-  Ranks(int world, const Options& options, const std::function<void(Communicator&)>& body)
-      : Ranks(world, [&](Rendezvous& store, int rank) { body(*Communicator::join(store, rank, world, options)); }) {}
+  Ranks(int world, const CommunicatorOptions& options, const std::function<void(Communicator&)>& body)
+      : Ranks(world, [&](KeyValueStore& store, int rank) { body(*Communicator::join(store, rank, world, options)); }) {}
 
-  Ranks(int world, const std::function<void(Rendezvous&, int rank)>& body) {
+  Ranks(int world, const std::function<void(KeyValueStore&, int rank)>& body) {
     for (int rank = 0; rank < world; ++rank) {
       const int pid = ::fork();
       if (pid == 0) ::_exit(run(rank, body));
@@ -79,7 +79,7 @@ class Ranks {
   }
 
  private:
-  int run(int rank, const std::function<void(Rendezvous&, int rank)>& body) {
+  int run(int rank, const std::function<void(KeyValueStore&, int rank)>& body) {
     try {
       body(store_, rank);
       return ::testing::Test::HasFailure() ? 1 : 0;
@@ -89,7 +89,7 @@ class Ranks {
     }
   }
 
-  FakeRendezvous store_;
+  FakeKeyValueStore store_;
   std::vector<int> pids_;
 };
 

@@ -93,7 +93,7 @@ TEST(Region, WhatIsNotOfThisGroupIsRefused) {
   EXPECT_THAT(refusal(2, "0"), HasSubstr("/fd/0"));
   EXPECT_THAT(refusal(3, "0123"), HasSubstr("not the memory of this group"));
   EXPECT_THAT(refusal(4, "3"), HasSubstr("expects 2 ranks and rank 0 3"));
-  EXPECT_THAT(error_of([&] { Region::open("nonsense", 2); }), HasSubstr("no address"));
+  EXPECT_THAT(error_of([&] { Region::open("nonsense", 2); }), HasSubstr("not an address"));
 }
 
 TEST(Region, ShapesThatCannotBeAreRefused) {

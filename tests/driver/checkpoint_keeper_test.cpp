@@ -4,6 +4,7 @@
 #include <lockstep/error.h>
 
 #include <fstream>
+#include <functional>
 
 #include "../store/scratch.h"
 #include "store/hash.h"
@@ -17,14 +18,15 @@ namespace fs = std::filesystem;
 class CheckpointKeeperTest : public ::testing::Test {
  protected:
   /// What a worker says when it has written `text` to `directory`/x below the run directory.
-  Commit written(const std::string& directory, const std::string& text = "hello") {
+  Commit written(const std::string& directory, const Value& metrics = Value::object()) {
+    const std::string text = "hello";
     fs::create_directories(run_.path() / directory);
     std::ofstream(run_.path() / directory / "x") << text;
-    Part part;
+    CheckpointPart part;
     part.written.partial = directory;
     part.written.files.push_back(
         {"x", static_cast<std::int64_t>(text.size()), store::hash_of(std::as_bytes(std::span(text)))});
-    return {.report = 0, .parts = {part}};
+    return {.report = 0, .parts = {part}, .metrics = metrics};
   }
 
   Scratch scratch_;
@@ -34,16 +36,36 @@ class CheckpointKeeperTest : public ::testing::Test {
 
 TEST_F(CheckpointKeeperTest, TakesTheNameThatWorkersGave) {
   for (const char* name : {"checkpoint_000000.partial", "checkpoint_000000_report_000007.partial"}) {
-    const auto committed = keeper_.commit(written(name), 0, 1, Value::object());
-    EXPECT_NO_THROW(committed.verify());
+    const int seq = keeper_.commit(written(name), 0, 1);
+    EXPECT_NO_THROW(keeper_.at(seq).first.verify());
     EXPECT_FALSE(fs::exists(run_.path() / name));
   }
   EXPECT_EQ(run_.checkpoints(), (std::vector{0, 1}));
 }
 
+TEST_F(CheckpointKeeperTest, OneFileNameFromTwoRanksIsAnErrorThatNamesBoth) {
+  Commit commit = written("checkpoint_000000.partial");
+  commit.parts.push_back(commit.parts.front());
+  commit.parts.back().rank = 1;
+  CheckpointConfig in_memory;
+  in_memory.num_to_keep = 0;
+  CheckpointKeeper other(run_, in_memory, [](const std::string&) {});
+  Commit contents = commit;
+  for (CheckpointPart& part : contents.parts) part.written.contents.emplace_back("x", Bytes{1});
+  for (const auto& attempt : {std::function<void()>([&] { keeper_.commit(commit, 0, 2); }),
+                              std::function<void()>([&] { other.commit(contents, 0, 2); })}) {
+    try {
+      attempt();
+      ADD_FAILURE();
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("ranks 0 and 1 both wrote \"x\""), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST_F(CheckpointKeeperTest, RefusesNamesOutsideTheRun) {
   for (const char* name : {"../outside.partial", "logs/x.partial", "checkpoint_000005.partial", "logs", ""}) {
-    EXPECT_THROW(keeper_.commit(written(name), 0, 1, Value::object()), StorageError) << name;
+    EXPECT_THROW(keeper_.commit(written(name), 0, 1), StorageError) << name;
     EXPECT_TRUE(fs::exists(run_.path() / name / "x")) << name;
   }
   EXPECT_TRUE(run_.checkpoints().empty());
@@ -52,7 +74,7 @@ TEST_F(CheckpointKeeperTest, RefusesNamesOutsideTheRun) {
 
 TEST_F(CheckpointKeeperTest, OnlyWhatCanBeReadIsPassedOver) {
   for (const char* name : {"checkpoint_000000.partial", "checkpoint_000001.partial"})
-    keeper_.commit(written(name), 0, 1, Value::object());
+    keeper_.commit(written(name), 0, 1);
   sys::FaultyFiles count(sys::files());
   store::RunDirectory counted(run_.path(), count);
   CheckpointKeeper(counted, CheckpointConfig{}, [](const std::string&) {}).begin_attempt(1);
@@ -68,7 +90,7 @@ TEST_F(CheckpointKeeperTest, OnlyWhatCanBeReadIsPassedOver) {
 }
 
 TEST_F(CheckpointKeeperTest, BeginsAnewOnlyWhenItMay) {
-  keeper_.commit(written("checkpoint_000000.partial"), 0, 1, Value::object());
+  keeper_.commit(written("checkpoint_000000.partial"), 0, 1);
   std::ofstream(run_.checkpoint_path(0) / "x") << "other";
   EXPECT_THROW(keeper_.begin_attempt(1), store::NoUsableCheckpoint);
   keeper_.begin_attempt(1, true);
@@ -81,8 +103,8 @@ TEST_F(CheckpointKeeperTest, WarnsOnceOfAScoreThatIsNotThere) {
   config.score_attribute = "val_los";
   CheckpointKeeper keeper(run_, config, [&](const std::string& text) { warnings.push_back(text); });
   const Value metrics{{"loss", 1.0}, {"val_loss", 2.0}, {"word", "x"}, {"training_iteration", 3}};
-  keeper.commit(written("checkpoint_000000.partial"), 0, 1, metrics);
-  keeper.commit(written("checkpoint_000001.partial"), 0, 1, metrics);
+  keeper.commit(written("checkpoint_000000.partial", metrics), 0, 1);
+  keeper.commit(written("checkpoint_000001.partial", metrics), 0, 1);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("\"val_los\""), std::string::npos);
   EXPECT_NE(warnings[0].find("There are: val_loss, loss"), std::string::npos) << warnings[0];

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <memory>
+
 #include "sys/descriptor.h"
 
 namespace lockstep::driver {
@@ -230,6 +232,60 @@ TEST(Console, PlainProgressIsThrottledButTheLastIsShown) {
   EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 2);
   EXPECT_NE(shown.find("#1 "), std::string::npos);
   EXPECT_NE(shown.find("#100 "), std::string::npos);
+}
+
+// ---------------------------------------------------------------- several runs
+
+TEST(Console, OneRunHasTheLastRowAndOthersWriteAboveIt) {
+  Paper paper;
+  Console first(1, "all", paper.terminal(), "first"), second(1, "all", paper.terminal(), "second");
+  first.progress(1, {{"a", 1}}, kStart, Seconds{1});
+  paper.take();
+  second.line("a line");
+  EXPECT_EQ(paper.take(), "\r\x1b[2K[second] a line\n\r\x1b[2K#1  1 reports/s  1.0s  a=1");
+  second.progress(1, {{"b", 2}}, kStart, Seconds{1});
+  EXPECT_EQ(paper.take(), "\r\x1b[2K[second] #1  1 reports/s  1.0s  b=2\n\r\x1b[2K#1  1 reports/s  1.0s  a=1");
+  second.progress(2, {{"b", 3}}, kStart + 500ms, Seconds{1.5});
+  EXPECT_EQ(paper.take(), "") << "a line now and then";
+  first.line("mine");
+  EXPECT_EQ(paper.take(), "\r\x1b[2Kmine\n\r\x1b[2K#1  1 reports/s  1.0s  a=1");
+}
+
+TEST(Console, AnotherRunsUnfinishedLinesWait) {
+  Paper paper;
+  Console first(1, "all", paper.terminal(), "first"), second(1, "all", paper.terminal(), "second");
+  first.output(0, "bar 50%", kStart);
+  EXPECT_EQ(paper.take(), "[rank 0] bar 50%");
+  second.output(0, "hel", kStart);
+  second.output(0, "lo\nmore", kStart);
+  const std::string text = paper.take();
+  EXPECT_NE(text.find("[second] [rank 0] hello\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("more"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("[rank 0] bar 50%")) << text;
+  second.finish();
+  EXPECT_NE(paper.take().find("[second] [rank 0] more\n"), std::string::npos);
+}
+
+TEST(Console, TheLastRowGoesToAnotherRunWhenItsOwnerIsGone) {
+  Paper paper;
+  auto first = std::make_unique<Console>(1, "all", paper.terminal(), "first");
+  Console second(1, "all", paper.terminal(), "second");
+  first->line("x");
+  second.line("y");
+  EXPECT_EQ(paper.take(), "x\n[second] y\n");
+  first->finish();
+  first.reset();
+  second.line("z");
+  EXPECT_EQ(paper.take(), "z\n");
+}
+
+TEST(Console, ASilentRunTakesNoRow) {
+  Paper paper;
+  Console silent(0, "all", paper.terminal(), "silent"), second(1, "all", paper.terminal(), "second");
+  silent.progress(1, {{"a", 1}}, kStart, Seconds{1});
+  second.line("y");
+  silent.alert("careful");
+  EXPECT_EQ(paper.take(), "y\nlockstep: warning: careful\n");
 }
 
 }  // namespace

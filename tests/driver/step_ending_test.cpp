@@ -1,54 +1,17 @@
 // A run that ends early, after the same report on every rank.
 
-#include <gtest/gtest.h>
-
-#include <csignal>
-
-#include "driver/step.h"
+#include "step_fixture.h"
 
 namespace lockstep::driver {
 namespace {
 
-class EndingTest : public testing::Test {
+class EndingTest : public StepFixture {
  protected:
+  EndingTest() { settles = false; }
   void begin(int ranks) {
-    state.policy.world_size = ranks;
-    state.policy.max_failures = 1;
-    send(AgentIsReady{});
+    start(ranks, 1);
     run_all();
   }
-
-  void run_all() {
-    for (int rank = 0; rank < state.policy.world_size; ++rank) {
-      send(WorkerStarted{state.attempt, rank, 100 + rank});
-      send(WorkerRuns{state.attempt, rank, 100 + rank});
-    }
-  }
-
-  void send(Event event) {
-    auto [next, now_actions] = step(std::move(state), std::move(event), time);
-    state = std::move(next);
-    actions = std::move(now_actions);
-  }
-
-  void report(int rank, int index, bool checkpoint = false) {
-    wire::Report report;
-    report.index = index;
-    report.has_checkpoint = checkpoint;
-    send(Reported{state.attempt, rank, {report}});
-  }
-
-  template <class A>
-  std::vector<A> done() const {
-    std::vector<A> found;
-    for (const Action& action : actions)
-      if (const A* each = std::get_if<A>(&action)) found.push_back(*each);
-    return found;
-  }
-
-  RunState state;
-  std::vector<Action> actions;
-  Instant time = Instant{} + 1000s;
 };
 
 TEST_F(EndingTest, AllRanksEndAfterTheFirstReportThatAllCanKeep) {
@@ -81,7 +44,7 @@ TEST_F(EndingTest, ARankThatReturnsIsNotWaitedFor) {
 
 TEST_F(EndingTest, BeforeAllRunItWaitsUntilTheyDo) {
   send(StopWanted{});
-  state.policy.world_size = 2;
+  size = 2;
   send(AgentIsReady{});
   run_all();
   EXPECT_EQ(done<HoldReports>().size(), 2U);
@@ -100,11 +63,14 @@ TEST_F(EndingTest, AnotherAttemptEndsTooAfterItsNextReport) {
 
 TEST_F(EndingTest, ReportsThatWereLookedAtGoOnUnlessTheRunEnds) {
   begin(2);
-  send(Delivered{0, 1});
+  report(0, 0);
+  send(Delivered{0, 0, {}, false});
+  EXPECT_TRUE(done<GoOn>().empty()) << "nobody decides";
+  send(Delivered{0, 0, {}, true});
   ASSERT_EQ(done<GoOn>().size(), 1U);
   EXPECT_EQ(done<GoOn>()[0].reports, 1);
   send(StopWanted{});
-  send(Delivered{0, 2});
+  send(Delivered{0, 0, {}, true});
   EXPECT_TRUE(done<GoOn>().empty());
 }
 

@@ -1,63 +1,17 @@
 // Runs whose workers are replaced one by one.
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <csignal>
-
-#include "driver/step.h"
-#include "settle.h"
+#include "step_fixture.h"
 
 namespace lockstep::driver {
 namespace {
 
-class StepReplaceTest : public testing::Test {
+class StepReplaceTest : public StepFixture {
  protected:
   void begin(int ranks, int max_failures) {
-    state.policy.world_size = ranks;
-    state.policy.max_failures = max_failures;
     state.policy.replace_workers = true;
-    send(AgentIsReady{});
-    for (int rank = 0; rank < ranks; ++rank) run(rank);
+    start(ranks, max_failures);
+    run_all();
   }
-
-  void send(Event event) {
-    auto [next, now_actions] = step(std::move(state), std::move(event), time);
-    state = std::move(next);
-    actions = std::move(now_actions);
-    settle_all(state, time, actions);
-    all.insert(all.end(), actions.begin(), actions.end());
-  }
-
-  void run(int rank) {
-    send(WorkerStarted{state.attempt, rank, 100 + rank});
-    send(WorkerRuns{state.attempt, rank, 100 + rank});
-  }
-
-  void die(int rank, int signal = SIGKILL) { send(WorkerExited{state.attempt, rank, 0, signal, false, false}); }
-
-  void report(int rank, int index, bool checkpoint = false) {
-    wire::Report report;
-    report.index = index;
-    report.has_checkpoint = checkpoint;
-    send(Reported{state.attempt, rank, {report}});
-  }
-
-  template <class A>
-  const A* did() const {
-    for (const Action& action : actions)
-      if (const A* found = std::get_if<A>(&action)) return found;
-    return nullptr;
-  }
-  template <class A>
-  int count_all() const {
-    return static_cast<int>(
-        std::ranges::count_if(all, [](const Action& action) { return std::holds_alternative<A>(action); }));
-  }
-
-  RunState state;
-  std::vector<Action> actions, all;
-  Instant time = Instant{} + 1000s;
 };
 
 TEST_F(StepReplaceTest, OneThatDiesIsStartedAgainAlone) {

@@ -1,60 +1,17 @@
 // A failed attempt whose checkpoints are still being written.
 
-#include <gtest/gtest.h>
-
-#include <csignal>
-
-#include "driver/step.h"
+#include "step_fixture.h"
 
 namespace lockstep::driver {
 namespace {
 
-class SavingTest : public testing::Test {
+class SavingTest : public StepFixture {
  protected:
+  SavingTest() { settles = false; }
   void begin(int ranks) {
-    state.policy.world_size = ranks;
-    state.policy.max_failures = 1;
-    send(AgentIsReady{});
-    for (int rank = 0; rank < ranks; ++rank) {
-      send(WorkerStarted{0, rank, 100 + rank});
-      send(WorkerRuns{0, rank, 100 + rank});
-    }
+    start(ranks, 1);
+    run_all();
   }
-
-  void die(int rank) { send(WorkerExited{0, rank, 0, SIGKILL, false, false}); }
-
-  void write(int rank, int report) {
-    wire::CheckpointWritten written;
-    written.report = report;
-    written.partial = "checkpoint_000000.partial";
-    written.files.push_back({"shard_" + std::to_string(rank), 1, "00"});
-    send(PartWritten{0, rank, std::move(written)});
-  }
-
-  void send(Event event) {
-    auto [next, now_actions] = step(std::move(state), std::move(event), time);
-    state = std::move(next);
-    actions = std::move(now_actions);
-  }
-
-  void report(int rank, int index, bool checkpoint = false) {
-    wire::Report report;
-    report.index = index;
-    report.has_checkpoint = checkpoint;
-    send(Reported{state.attempt, rank, {report}});
-  }
-
-  template <class A>
-  std::vector<A> done() const {
-    std::vector<A> found;
-    for (const Action& action : actions)
-      if (const A* each = std::get_if<A>(&action)) found.push_back(*each);
-    return found;
-  }
-
-  RunState state;
-  std::vector<Action> actions;
-  Instant time = Instant{} + 1000s;
 };
 
 TEST_F(SavingTest, RankZeroIsAskedAndTheOthersAreKilledAtOnce) {
@@ -177,7 +134,7 @@ TEST_F(SavingTest, CtrlCKillsAtOnce) {
   begin(2);
   report(0, 0, true);
   die(1);
-  send(Interrupt{});
+  send(Interrupted{});
   ASSERT_EQ(done<StopWorkers>().size(), 1U);
   EXPECT_FALSE(done<StopWorkers>()[0].interrupt);
   send(AttemptEnded{0});

@@ -1,77 +1,13 @@
 #include "driver/step.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <csignal>
-
-#include "settle.h"
+#include "step_fixture.h"
 
 namespace lockstep::driver {
 namespace {
 
-/// A run of `ranks` workers that lives in this test alone: time is a number.
-class StepTest : public testing::Test {
+class StepTest : public StepFixture {
  protected:
-  void begin(int ranks, int max_failures = 0) {
-    state.policy.world_size = ranks;
-    state.policy.max_failures = max_failures;
-    send(AgentIsReady{});
-  }
-
-  void send(Event event) {
-    auto [next, now_actions] = step(std::move(state), std::move(event), time);
-    state = std::move(next);
-    actions = std::move(now_actions);
-    settle_all(state, time, actions);
-    all.insert(all.end(), actions.begin(), actions.end());
-  }
-
-  void run_all(int attempt = 0) {
-    for (int rank = 0; rank < state.policy.world_size; ++rank) {
-      send(WorkerStarted{attempt, rank, 100 + rank});
-      send(WorkerRuns{attempt, rank, 100 + rank});
-    }
-  }
-
-  void report(int rank, int index, bool checkpoint = false, int attempt = 0) {
-    wire::Report report;
-    report.index = index;
-    report.has_checkpoint = checkpoint;
-    send(Reported{attempt, rank, {report}});
-  }
-
-  void write(int rank, int report, std::vector<std::string> files, int attempt = 0) {
-    wire::CheckpointWritten written;
-    written.report = report;
-    written.partial = "checkpoint_000000.partial";
-    for (auto& name : files) written.files.push_back({name, 1, "00"});
-    send(PartWritten{attempt, rank, std::move(written)});
-  }
-
-  void meet(int rank, int meeting, double timeout = 60, Bytes value = {}) {
-    send(MeetingEntered{state.attempt, rank, {meeting, timeout, std::move(value)}});
-  }
-
-  void exit(int rank, int code, int signal, bool by_us = false, int attempt = 0) {
-    send(WorkerExited{attempt, rank, code, signal, false, by_us});
-  }
-
-  template <class A>
-  const A* did() const {
-    for (const Action& action : actions)
-      if (const A* found = std::get_if<A>(&action)) return found;
-    return nullptr;
-  }
-  template <class A>
-  int count_all() const {
-    return static_cast<int>(
-        std::ranges::count_if(all, [](const Action& action) { return std::holds_alternative<A>(action); }));
-  }
-
-  RunState state;
-  std::vector<Action> actions, all;
-  Instant time = Instant{} + 1000s;
+  void begin(int ranks, int max_failures = 0) { start(ranks, max_failures); }
 };
 
 TEST_F(StepTest, StartsAllWorkersWhenTheAgentIsReady) {
@@ -127,8 +63,8 @@ TEST_F(StepTest, OneDeathKillsTheRestAtOnceAndStartsAgain) {
 TEST_F(StepTest, FailsForGoodWhenNoFailureIsLeft) {
   begin(2, 1);
   for (int attempt : {0, 1}) {
-    run_all(attempt);
-    exit(1, 3, 0, false, attempt);
+    run_all();
+    exit(1, 3, 0);
     send(AttemptEnded{attempt});
   }
   ASSERT_NE(did<EndRun>(), nullptr);
@@ -137,11 +73,30 @@ TEST_F(StepTest, FailsForGoodWhenNoFailureIsLeft) {
   EXPECT_EQ(count_all<StartWorkers>(), 2);
 }
 
+TEST_F(StepTest, WhereOnlyDeathsCountAnErrorOfTheFunctionIsTheEnd) {
+  state.policy.only_deaths = true;
+  begin(2, -1);
+  run_all();
+  exit(1, 0, SIGKILL);
+  send(AttemptEnded{0});
+  EXPECT_EQ(state.attempt, 1);
+  run_all();
+  Failure failure;
+  failure.kind = FailureKind::exception;
+  send(WorkerFailed{1, 0, failure});
+  exit(1, 0, SIGKILL);
+  send(AttemptEnded{1});
+  ASSERT_NE(did<AnnounceFailure>(), nullptr);
+  EXPECT_FALSE(did<AnnounceFailure>()->again);
+  ASSERT_NE(did<EndRun>(), nullptr);
+  EXPECT_EQ(did<EndRun>()->outcome, Outcome::failed);
+}
+
 TEST_F(StepTest, StartsAgainForEverWithMinusOne) {
   begin(1, -1);
   for (int attempt = 0; attempt < 100; ++attempt) {
-    run_all(attempt);
-    exit(0, 1, 0, false, attempt);
+    run_all();
+    exit(0, 1, 0);
     send(AttemptEnded{attempt});
     ASSERT_NE(did<StartWorkers>(), nullptr) << attempt;
   }
@@ -219,11 +174,11 @@ TEST_F(StepTest, LateMessagesOfADeadAttemptChangeNothing) {
   run_all();
   exit(0, 0, SIGKILL);
   send(AttemptEnded{0});
-  run_all(1);
+  run_all();
   const auto before = state.ranks[1].reports;
-  report(1, 0, true, 0);
+  send(Reported{0, 1, {wire::Report{}}});
   EXPECT_TRUE(actions.empty());
-  write(0, 0, {"data.json"}, 0);
+  send(PartWritten{0, 0, {}});
   EXPECT_TRUE(actions.empty());
   send(WorkerFinished{0, 0});
   send(WorkerExited{0, 1, 1, 0, false, false});
@@ -310,37 +265,53 @@ TEST_F(StepTest, WithAllRanksKeptCheckpointsCommitInTheOrderOfReports) {
   EXPECT_EQ(committed, (std::vector{0, 1}));
 }
 
-TEST_F(StepTest, OneFileNameFromTwoRanksIsAnErrorThatNamesBoth) {
-  state.policy.keep_all_ranks = true;
-  begin(2);
+TEST_F(StepTest, ACommitThatFailsIsNotTakenForOne) {
+  commits = false;
+  begin(2, 1);
   run_all();
   report(0, 0, true);
-  report(1, 0, true);
-  write(0, 0, {"model.pt"});
-  write(1, 0, {"model.pt"});
-  EXPECT_EQ(did<Commit>(), nullptr);
+  send(CheckpointWanted{0, 0, 0});
+  write(0, 0, {"data.json"});
+  ASSERT_NE(did<Commit>(), nullptr);
+  EXPECT_EQ(did<GiveCheckpoint>(), nullptr) << "it waits for its own";
+  EXPECT_EQ(state.committed, -1);
+  Failure failure;
+  failure.kind = FailureKind::storage;
+  send(CommitFailed{0, 0, failure, false});
+  EXPECT_EQ(state.committed, -1);
+  EXPECT_EQ(did<AnnounceCommit>(), nullptr);
+  EXPECT_EQ(did<GiveCheckpoint>(), nullptr) << "it would take an older one for its own";
   EXPECT_NE(did<StopWorkers>(), nullptr);
-  EXPECT_NE(state.failures[0].message.find("ranks 0 and 1"), std::string::npos);
-  EXPECT_NE(state.failures[0].message.find("model.pt"), std::string::npos);
+  send(AttemptEnded{0});
+  EXPECT_NE(did<StartWorkers>(), nullptr);
 }
 
-TEST_F(StepTest, OneFileNameFromTwoRanksIsAnErrorInMemoryToo) {
-  state.policy.keep_all_ranks = true;
-  begin(2);
+TEST_F(StepTest, CommitsFollowEachOther) {
+  commits = false;
+  begin(1);
   run_all();
-  for (int index : {0, 1})
-    for (int rank : {0, 1}) report(rank, index, true);
   for (int index : {0, 1}) {
-    for (int rank : {0, 1}) {
-      wire::CheckpointWritten written;
-      written.report = index;
-      written.contents = {{"data.json", Bytes{1}}};
-      send(PartWritten{0, rank, written});
-    }
+    report(0, index, true);
+    write(0, index, {"data.json"});
   }
-  EXPECT_EQ(count_all<Commit>(), 0);
-  ASSERT_EQ(state.failures.size(), 1U);  // once, not once per report
-  EXPECT_NE(state.failures[0].message.find("ranks 0 and 1"), std::string::npos);
+  EXPECT_EQ(count_all<Commit>(), 1);
+  send(Committed{0, 0, 7});
+  ASSERT_NE(did<AnnounceCommit>(), nullptr);
+  EXPECT_EQ(did<AnnounceCommit>()->seq, 7);
+  ASSERT_NE(did<Commit>(), nullptr);
+  EXPECT_EQ(did<Commit>()->report, 1);
+  send(Committed{0, 1, 8});
+  EXPECT_EQ(state.committed, 1);
+}
+
+TEST_F(StepTest, MetricsAreCommittedWithTheCheckpointOfTheirReport) {
+  begin(1);
+  run_all();
+  for (int index = 0; index < 2000; ++index) report(0, index, true);
+  for (int index = 0; index < 2000; ++index) send(Delivered{0, 0, {{index, {{"loss", index}}}}, false});
+  write(0, 0, {"data.json"});
+  ASSERT_NE(did<Commit>(), nullptr);
+  EXPECT_EQ(did<Commit>()->metrics, (Value{{"loss", 0}})) << "however many wait";
 }
 
 // ------------------------------------------------------------ unequal reports
@@ -390,7 +361,7 @@ TEST_F(StepTest, WorkersThatAreInterruptedAreNotKept) {
   state.policy.keep_workers = true;
   begin(1);
   run_all();
-  send(Interrupt{});
+  send(Interrupted{});
   send(WorkerFinished{0, 0});
   EXPECT_EQ(count_all<KeepWorkers>(), 0);
 }

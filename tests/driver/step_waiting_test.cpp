@@ -1,45 +1,15 @@
-// Time and meetings in step(): barriers, silence, hangs, Ctrl-C. The fixture is small on purpose: the other file has
-// its own.
-#include <gtest/gtest.h>
+// Time and meetings in step(): barriers, silence, hangs, Ctrl-C.
 
-#include <csignal>
-
-#include "driver/step.h"
-#include "settle.h"
+#include "step_fixture.h"
 
 namespace lockstep::driver {
 namespace {
 
-class WaitingTest : public testing::Test {
+class WaitingTest : public StepFixture {
  protected:
   void begin(int ranks) {
-    state.policy.world_size = ranks;
-    send(AgentIsReady{});
-    for (int rank = 0; rank < ranks; ++rank) {
-      send(WorkerStarted{0, rank, 100 + rank});
-      send(WorkerRuns{0, rank, 100 + rank});
-    }
-  }
-  void send(Event event) {
-    auto [next, now_actions] = step(std::move(state), std::move(event), time);
-    state = std::move(next);
-    actions = std::move(now_actions);
-    settle_all(state, time, actions);
-  }
-  void meet(int rank, int meeting, double timeout = 60, Bytes value = {}) {
-    send(MeetingEntered{0, rank, {meeting, timeout, std::move(value)}});
-  }
-  void report(int rank, int index, bool checkpoint = false) {
-    wire::Report made;
-    made.index = index;
-    made.has_checkpoint = checkpoint;
-    send(Reported{0, rank, {made}});
-  }
-  void write(int rank, int report) {
-    wire::CheckpointWritten written;
-    written.report = report;
-    written.files.push_back({std::to_string(rank), 1, "00"});
-    send(PartWritten{0, rank, std::move(written)});
+    start(ranks, state.policy.max_failures);
+    run_all();
   }
   /// The ranks that are given a checkpoint now.
   std::vector<int> given() const {
@@ -47,18 +17,6 @@ class WaitingTest : public testing::Test {
     for (const auto& each : done<GiveCheckpoint>()) ranks.push_back(each.rank);
     return ranks;
   }
-  void beat(int rank, std::int64_t progress = 0) { send(HeartBeat{0, rank, progress}); }
-  template <class A>
-  std::vector<A> done() const {
-    std::vector<A> found;
-    for (const Action& action : actions)
-      if (const A* each = std::get_if<A>(&action)) found.push_back(*each);
-    return found;
-  }
-
-  RunState state;
-  std::vector<Action> actions;
-  Instant time = Instant{} + 1000s;
 };
 
 TEST_F(WaitingTest, AMeetingReleasesEverybodyWithRankZerosValue) {
@@ -300,10 +258,10 @@ TEST_F(WaitingTest, FinishedRanksAreNeverSilent) {
 
 TEST_F(WaitingTest, TheFirstInterruptAsksTheSecondKills) {
   begin(2);
-  send(Interrupt{});
+  send(Interrupted{});
   ASSERT_EQ(done<StopWorkers>().size(), 1U);
   EXPECT_TRUE(done<StopWorkers>()[0].interrupt);
-  send(Interrupt{});
+  send(Interrupted{});
   ASSERT_EQ(done<StopWorkers>().size(), 1U);
   EXPECT_FALSE(done<StopWorkers>()[0].interrupt);
   send(AttemptEnded{0});
@@ -312,10 +270,10 @@ TEST_F(WaitingTest, TheFirstInterruptAsksTheSecondKills) {
 }
 
 TEST_F(WaitingTest, AnInterruptBeforeAllFunctionsRunKillsAtOnce) {
-  state.policy.world_size = 2;
+  size = 2;
   send(AgentIsReady{});
   send(WorkerStarted{0, 0, 100});
-  send(Interrupt{});
+  send(Interrupted{});
   ASSERT_EQ(done<StopWorkers>().size(), 1U);
   EXPECT_FALSE(done<StopWorkers>()[0].interrupt);
 }
@@ -323,7 +281,7 @@ TEST_F(WaitingTest, AnInterruptBeforeAllFunctionsRunKillsAtOnce) {
 TEST_F(WaitingTest, AnInterruptReleasesRanksThatWaitForEachOther) {
   begin(2);
   meet(0, 0);
-  send(Interrupt{});
+  send(Interrupted{});
   ASSERT_EQ(done<ReleaseMeeting>().size(), 1U);
   EXPECT_NE(done<ReleaseMeeting>()[0].done.error.find("being stopped"), std::string::npos);
 }
@@ -332,15 +290,14 @@ TEST_F(WaitingTest, AnInterruptWhileStoppingMeansNoFurtherAttempt) {
   state.policy.max_failures = -1;
   begin(2);
   send(WorkerExited{0, 0, 1, 0, false, false});
-  send(Interrupt{});
+  send(Interrupted{});
   send(AttemptEnded{0});
   ASSERT_EQ(done<EndRun>().size(), 1U);
   EXPECT_EQ(done<EndRun>()[0].outcome, Outcome::interrupted);
 }
 
 TEST_F(WaitingTest, AnInterruptBeforeTheAgentIsReadyEndsAtOnce) {
-  state.policy.world_size = 2;
-  send(Interrupt{});
+  send(Interrupted{});
   EXPECT_EQ(done<EndRun>().size(), 1U);
 }
 
@@ -369,7 +326,7 @@ TEST_F(WaitingTest, ARefusingDiskIsAFailureLikeAnyOther) {
 TEST_F(WaitingTest, ALostAgentEndsTheRun) {
   state.policy.max_failures = -1;
   begin(2);
-  send(AgentLost{"gone"});
+  send(AgentLost{0, "gone"});
   ASSERT_EQ(done<EndRun>().size(), 1U);
   EXPECT_EQ(done<EndRun>()[0].outcome, Outcome::failed);
   EXPECT_EQ(done<EndRun>()[0].failures[0].kind, FailureKind::node);
@@ -380,8 +337,8 @@ TEST_F(WaitingTest, NothingHappensAfterTheEnd) {
   send(WorkerFinished{0, 0});
   send(AttemptEnded{0});
   ASSERT_EQ(state.phase, Phase::ended);
-  for (const Event& event :
-       {Event(Tick{}), Event(Interrupt{}), Event(AgentIsReady{}), Event(WorkerFinished{0, 0}), Event(AgentLost{"x"})}) {
+  for (const Event& event : {Event(Tick{}), Event(Interrupted{}), Event(AgentIsReady{}), Event(WorkerFinished{0, 0}),
+                             Event(AgentLost{0, "x"})}) {
     send(event);
     EXPECT_TRUE(actions.empty());
   }

@@ -26,6 +26,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call() -> None:
+    """Deletes the variable that pytest changes for every test: a changed environment takes a new fork server."""
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
 @pytest.fixture
 def storm_seconds() -> float:
     return float(os.environ.get("LOCKSTEP_FAULT_SECONDS", "8"))
@@ -33,7 +39,7 @@ def storm_seconds() -> float:
 
 @pytest.fixture(autouse=True)
 def no_endless_fit(request: pytest.FixtureRequest, storm_seconds: float) -> Iterator[None]:
-    """A fit() in this process that hangs in the core hears no Python timeout. Without its agent it ends, and fails."""
+    """A Python timeout cannot end a fit() that hangs in the core. Killing its agent makes it fail."""
     if "place" in request.fixturenames:  # its drivers are processes of their own
         yield
         return
@@ -114,7 +120,7 @@ class Place:
         )
 
     def processes(self) -> list[int]:
-        """Those that carry the mark and have not ended."""
+        """The processes that carry the mark and have not ended."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal():

@@ -119,7 +119,7 @@ def test_the_driver_cannot_write_its_logs(make_trainer: MakeTrainer, small_disk:
 @pytest.mark.parametrize("hook", ["on_checkpoint", "on_attempt_started", "on_start"])
 @pytest.mark.parametrize("max_failures", [0, 1])
 def test_the_disk_fills_up(make_trainer: MakeTrainer, small_disk: Path, hook: str, max_failures: int) -> None:
-    """With `on_start` not even the first attempt can be written down."""
+    """With `on_start` not even the first attempt can be recorded."""
 
     def train_func() -> None:
         for step in range(1000):

@@ -26,7 +26,7 @@ from lockstep import (
 
 
 def endless(config: dict[str, Any]) -> None:
-    """Counts on from the checkpoint: for ever, or five steps once `stop` is there. One child in its own session."""
+    """Counts from the checkpoint: forever, or five more steps once `stop` exists. Has one child in its own session."""
     subprocess.Popen(["sleep", "300"], start_new_session=True)
     checkpoint = session.get_checkpoint()
     state = checkpoint.to_dict() if checkpoint else {"step": -1, "weights": numpy.full(4096, -1.0)}

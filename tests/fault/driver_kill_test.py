@@ -1,4 +1,4 @@
-"""The driver is killed at any moment: nothing is left of it, and the run can be restored."""
+"""The driver is killed at a random moment: nothing of it is left, and the run can be restored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_SECONDS = 60
 
 
 def last_step(run: Path) -> int:
-    """Of the newest committed checkpoint, which must be whole; -1 without one."""
+    """The step of the newest committed checkpoint, which must be intact; -1 if there is none."""
     committed = sorted(path for path in run.glob("checkpoint_??????") if (path / "manifest.json").exists())
     if not committed:
         return -1
@@ -110,7 +110,7 @@ def test_the_driver_dies_while_a_worker_is_stopped(place: Any, tmp_path: Path) -
 
 
 def test_the_driver_and_its_agent_die_together(place: Any, tmp_path: Path) -> None:
-    """Nobody is left to clean up but the fork server and the kernel."""
+    """Only the fork server and the kernel are left to clean up."""
     with open(tmp_path / "output", "wb") as output:
         driver = place.start("endless", tmp_path, output=output)
     wait_for_moment("training", driver, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""More than anybody can take at once: nothing is lost, and the driver does not grow."""
+"""Floods of output and reports: nothing is lost, and the driver's memory does not grow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_GROWTH = 64
 
 
 def run_driver(place: Any, mode: str) -> int:
-    """Runs it to its end; by how many MB its memory grew."""
+    """Runs it to its end; returns by how many MB its memory grew."""
     output = place.directory / "output"
     with open(output, "wb") as file:
         driver = place.start(mode, place.directory, output=file)
@@ -66,7 +66,8 @@ class Slow(Callback):
 
 @pytest.mark.parametrize("reports", [500, 50_000])
 def test_a_callback_that_hangs_loses_nothing(make_trainer: MakeTrainer, reports: int) -> None:
-    """Nor are workers blamed for a heartbeat that the driver did not hear: it was busy for longer than they may be."""
+    """Workers are not blamed for heartbeats that the driver did not read because it was busy for longer than the
+    timeout."""
 
     def train_func(config: dict[str, int]) -> None:
         for i in range(config["reports"]):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, otherwise: str | Callable[[], str]) -> None:
-    """For what sends no event. Fails with `otherwise` when the time is over."""
+    """Polls for a condition that sends no event. Fails with `otherwise` at the timeout."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -47,14 +47,16 @@ def agent_of(driver: int) -> int | None:
 
 
 def engine_of(driver: int) -> list[int]:
-    """The agent and everything below it; the driver may have other children, which are none of Lockstep's."""
+    """The agent and its descendants; the driver may have other children that are not Lockstep's."""
     agent = agent_of(driver)
     return [] if agent is None else [agent, *descendants(agent)]
 
 
 def fork_server_of(driver: int) -> int | None:
+    """The one that has workers, or any when none has: idle ones of earlier runs stay warm."""
     agent = agent_of(driver)
-    return next((pid for pid in children(agent or 0) if name_of(pid) == "lockstep-forks"), None)
+    servers = [pid for pid in children(agent or 0) if name_of(pid) == "lockstep-forks"]
+    return max(servers, key=lambda pid: len(children(pid)), default=None)
 
 
 def workers_of(driver: int) -> list[int]:
@@ -62,7 +64,7 @@ def workers_of(driver: int) -> list[int]:
 
 
 class Family:
-    """Processes, held by descriptors, so that a number that is given out again does not mislead."""
+    """Processes, held by descriptors, so that a reused pid cannot mislead."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._left: dict[int, int] = {}  # pid by descriptor
@@ -93,7 +95,7 @@ class Family:
 
 
 def kill_and_wait(pid: int | None) -> None:
-    """SIGKILL, and back when it has ended."""
+    """Kills it and waits for its end."""
     assert pid, "there is no such process"
     family = Family([pid])
     family.kill()

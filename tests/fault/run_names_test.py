@@ -1,4 +1,4 @@
-"""Names that would lead out of the storage directory, or that nobody could type, are refused before anything starts."""
+"""Names that would lead out of the storage directory, or that cannot be typed, are refused before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Workers that are killed or stopped at any moment: the run ends right, and what was committed stays whole."""
+"""Workers that are killed or stopped at random moments: the run ends correctly, and committed checkpoints stay
+intact."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ SIZE = 16_384
 
 
 class Watcher(threading.Thread):
-    """Looks at the run directory all the time: every committed checkpoint must be whole as long as it is there."""
+    """Watches the run directory continuously: every committed checkpoint must be intact as long as it exists."""
 
     def __init__(self, run: Path) -> None:
         super().__init__()
@@ -105,7 +106,7 @@ class Killer(threading.Thread):
 
 
 def counting() -> Callable[..., None]:
-    """The training function, made here so that it travels by value."""
+    """The training function, made here so that it is pickled by value."""
 
     def train_func(config: dict[str, Any]) -> None:
         checkpoint = session.get_checkpoint()
@@ -242,7 +243,7 @@ def test_a_stopped_worker_is_replaced(make_trainer: MakeTrainer, tmp_path: Path)
 
 
 def test_a_worker_that_goes_on_just_when_it_is_given_up(make_trainer: MakeTrainer) -> None:
-    """Whether it was still in time or not, each step counts once."""
+    """Whether it was in time or not, each step counts once."""
 
     def train_func() -> None:
         checkpoint = session.get_checkpoint()

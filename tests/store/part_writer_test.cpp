@@ -141,8 +141,8 @@ TEST_F(PartWriterTest, CopiesACommittedCheckpointWithoutItsManifest) {
 TEST_F(PartWriterTest, RanksShareTheDirectory) {
   const std::vector<MemoryFile> first = {{"shared/rank_0", bytes_of("0")}, {"same", bytes_of("zero")}};
   const std::vector<MemoryFile> second = {{"shared/rank_1", bytes_of("1")}, {"same", bytes_of("one")}};
-  const Part zero{0, writer().write_files(first)};
-  const Part one{1, writer().write_files(second)};
+  const RankFiles zero{0, writer().write_files(first)};
+  const RankFiles one{1, writer().write_files(second)};
   EXPECT_EQ(slurp(partial_ / "shared/rank_1"), "1");
   EXPECT_EQ(slurp(partial_ / "same"), "zero") << "the first one's is left alone";
   EXPECT_EQ(one.files[1].xxh3_128, "");

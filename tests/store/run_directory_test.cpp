@@ -180,7 +180,8 @@ TEST_F(RunDirectoryTest, CommitRefusesNamesThatAreNoPartialOfThisRun) {
   fs::create_directories(run_.path() / "x");
   for (const char* name : {"checkpoint_000000", "checkpoint_000001.partial", "../run/checkpoint_000000.partial", "",
                            "logs", "x/../checkpoint_000000.partial", ".partial", "/tmp/x.partial"})
-    EXPECT_THAT(message_of<StorageError>([&] { run_.commit(name, manifest); }), HasSubstr("no directory that")) << name;
+    EXPECT_THAT(message_of<StorageError>([&] { run_.commit(name, manifest); }), HasSubstr("not a directory from which"))
+        << name;
   EXPECT_THROW(run_.commit("other.partial", manifest), StorageError) << "there is none";
   fs::rename(run_.path() / "checkpoint_000000.partial", run_.path() / "attempt_1_report_5.partial");
   run_.commit("attempt_1_report_5.partial", manifest);

@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 
 namespace lockstep::sys {
 namespace {
@@ -68,6 +70,16 @@ TEST_F(DirectoryLockTest, OfAnOpenDirectory) {
   EXPECT_EQ(DirectoryLock::is_held(place), true);
   held.reset();
   EXPECT_EQ(DirectoryLock::is_held(place), false);
+}
+
+TEST_F(DirectoryLockTest, LookingDoesNotTakeIt) {
+  std::atomic<bool> done = false;
+  std::thread looks([&] {
+    while (!done) EXPECT_TRUE(DirectoryLock::is_held(place).has_value());
+  });
+  for (int i = 0; i < 2000; ++i) EXPECT_TRUE(DirectoryLock::take(place));
+  done = true;
+  looks.join();
 }
 
 TEST_F(DirectoryLockTest, ThereMustBeADirectory) {

@@ -219,6 +219,7 @@ TEST(FaultyFiles, FailsOnceOrForGood) {
   Scratch scratch;
   FaultyFiles once(files(), {2, Fault::fail, ENOSPC});
   EXPECT_THAT(message_of<StorageError>([&] { once.replace_file(scratch / "f", "x"); }), HasSubstr("No space left"));
+  EXPECT_FALSE(fs::exists(scratch / "f.partial")) << "it would take room on a full disk";
   once.replace_file(scratch / "f", "x");
   FaultyFiles lasting(files(), {2, Fault::fail, EIO, true});
   EXPECT_THROW(lasting.replace_file(scratch / "f", "y"), StorageError);

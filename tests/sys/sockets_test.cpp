@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/error.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <vector>
@@ -26,6 +27,19 @@ TEST(Socket, PairsAreConnectedAndCloseOnExec) {
   auto [read_end, write_end] = pipe_pair();
   EXPECT_TRUE(closes_on_exec(read_end.get()) && closes_on_exec(write_end.get()));
   ASSERT_EQ(::write(write_end.get(), "hi", 2), 2);
+}
+
+TEST(Socket, AnEventWithoutADescriptorIsAnError) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer needs descriptors itself";
+#endif
+  EXPECT_TRUE(closes_on_exec(event_descriptor().get()));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_THROW(event_descriptor(), EngineError);
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST(Socket, DescriptorsTravelWithTheirMessage) {

@@ -1,5 +1,3 @@
-#include <fstream>
-
 #include "runs.h"
 
 namespace lockstep::torch {
@@ -31,7 +29,7 @@ std::unique_ptr<optim::Optimizer> make(const std::string& kind, const nn::Sequen
 
 class Optimizers : public testing::TestWithParam<std::string> {};
 
-TEST_P(Optimizers, go_on_bit_by_bit) {
+TEST_P(Optimizers, GoOnBitByBit) {
   auto model = network();
   auto optimizer = make(GetParam(), model);
   train(model, *optimizer, 3, 1);
@@ -51,7 +49,7 @@ TEST_P(Optimizers, go_on_bit_by_bit) {
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Optimizers, testing::Values("SGD", "Adam", "AdamW", "RMSprop", "Adagrad"),
                          [](const auto& info) { return info.param; });
 
-TEST(Checkpoints, stand_by_parameter_name) {
+TEST(Checkpoints, StandByParameterName) {
   auto model = network();
   optim::Adam optimizer(model->parameters(), 1e-3);
   train(model, optimizer, 1, 1);
@@ -64,7 +62,7 @@ TEST(Checkpoints, stand_by_parameter_name) {
   EXPECT_EQ(saved.to_dict()["optimizer"]["param_groups"][0]["params"][0], "0.weight");
 }
 
-TEST(Checkpoints, of_a_prepared_model_are_those_of_the_users) {
+TEST(Checkpoints, OfAPreparedModelAreThoseOfTheUsers) {
   auto model = network();
   auto prepared = prepare_model(model);
   EXPECT_EQ(checkpoint(*prepared).to_bytes(), checkpoint(*model).to_bytes());
@@ -73,7 +71,7 @@ TEST(Checkpoints, of_a_prepared_model_are_those_of_the_users) {
   EXPECT_EQ(tests::fingerprint(*other), tests::fingerprint(*model));
 }
 
-TEST(Checkpoints, store_a_parameter_with_two_names_once) {
+TEST(Checkpoints, StoreAParameterWithTwoNamesOnce) {
   struct Tied : nn::Module {
     Tied() : weight(register_parameter("weight", ::torch::ones({3}))) { register_parameter("again", weight); }
     ::torch::Tensor weight;
@@ -83,7 +81,7 @@ TEST(Checkpoints, store_a_parameter_with_two_names_once) {
   EXPECT_EQ(saved.to_dict()["model"]["again"]["$tensor"], "model.weight");
 }
 
-TEST(Checkpoints, that_do_not_fit_change_nothing) {
+TEST(Checkpoints, ThatDoNotFitChangeNothing) {
   auto model = network();
   optim::Adam adam(model->parameters(), 1e-3);
   train(model, adam, 1, 1);
@@ -113,7 +111,7 @@ TEST(Checkpoints, that_do_not_fit_change_nothing) {
   EXPECT_THROW(checkpoint(*narrow, adam), ConfigError) << "the optimizer has parameters of another module";
 }
 
-TEST(Checkpoints, take_holders_and_pointers) {
+TEST(Checkpoints, TakeHoldersAndPointers) {
   auto model = network();
   auto prepared = prepare_model(model);
   const std::shared_ptr<nn::Module> pointer = model.ptr();
@@ -131,7 +129,7 @@ TEST(Checkpoints, take_holders_and_pointers) {
   EXPECT_EQ(tests::fingerprint(*also_prepared), tests::fingerprint(*model));
 }
 
-TEST(Checkpoints, are_found_under_the_keys_of_other_programs) {
+TEST(Checkpoints, AreFoundUnderTheKeysOfOtherPrograms) {
   auto model = network();
   optim::SGD optimizer(model->parameters(), optim::SGDOptions(0.1).momentum(0.9));
   train(model, optimizer, 1, 1);
@@ -162,7 +160,7 @@ TEST(Checkpoints, are_found_under_the_keys_of_other_programs) {
   }
 }
 
-TEST(Checkpoints, give_tensors_that_stand_beside_the_model) {
+TEST(Checkpoints, GiveTensorsThatStandBesideTheModel) {
   auto model = network();
   const Checkpoint saved = checkpoint(model);
   const Value entry = saved.to_dict()["model"]["0.weight"];
@@ -171,7 +169,7 @@ TEST(Checkpoints, give_tensors_that_stand_beside_the_model) {
   EXPECT_THROW(get_tensor(saved, {{"$tensor", "none"}}), StorageError);
 }
 
-TEST(Checkpoints, say_that_lbfgs_is_not_stored) {
+TEST(Checkpoints, SayThatLbfgsIsNotStored) {
   auto model = network();
   const optim::LBFGS optimizer(model->parameters());
   try {
@@ -180,78 +178,6 @@ TEST(Checkpoints, say_that_lbfgs_is_not_stored) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("the history of torch::optim::LBFGS cannot be stored"));
   }
-}
-
-TEST(Autocast, computes_in_bfloat16_while_it_lives) {
-  const auto a = ::torch::randn({4, 4});
-  {
-    const Autocast autocast;
-    EXPECT_EQ(::torch::mm(a, a).scalar_type(), ::torch::kBFloat16);
-    {
-      const Autocast off(std::nullopt, std::nullopt, false);
-      EXPECT_EQ(::torch::mm(a, a).scalar_type(), ::torch::kFloat32);
-    }
-    EXPECT_EQ(::torch::mm(a, a).scalar_type(), ::torch::kBFloat16);
-  }
-  EXPECT_EQ(::torch::mm(a, a).scalar_type(), ::torch::kFloat32);
-}
-
-TEST(GradScaler, steps_as_without_and_skips_overflows) {
-  auto weight = ::torch::ones({2}, ::torch::requires_grad());
-  optim::SGD optimizer({weight}, 0.5);
-  GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
-  const auto step = [&](double factor) {
-    optimizer.zero_grad();
-    scaler.scale((weight * factor).sum()).backward();
-    const bool stepped = scaler.step(optimizer);
-    scaler.update();
-    return stepped;
-  };
-  EXPECT_TRUE(step(1));
-  EXPECT_TRUE(weight.equal(::torch::full({2}, 0.5)));
-  EXPECT_FALSE(step(std::numeric_limits<double>::infinity()));
-  EXPECT_TRUE(weight.equal(::torch::full({2}, 0.5)));
-  EXPECT_EQ(scaler.get_scale(), 512);
-  EXPECT_TRUE(step(1) && step(1));
-  EXPECT_EQ(scaler.get_scale(), 1024);
-  GradScaler other;
-  other.load_state(scaler.state());
-  EXPECT_EQ(other.state(), scaler.state());
-  optimizer.zero_grad();
-  scaler.scale(weight.sum()).backward();
-  scaler.unscale(optimizer);
-  EXPECT_TRUE(weight.grad().equal(::torch::ones({2}))) << "for clipping";
-  EXPECT_THROW(scaler.unscale(optimizer), ConfigError);
-}
-
-TEST(Reproducibility, brings_random_numbers_back) {
-  enable_reproducibility(3);
-  const auto first = ::torch::rand({4});
-  const Value state = rng_state();
-  const auto second = ::torch::rand({4});
-  set_rng_state(state);
-  EXPECT_TRUE(::torch::rand({4}).equal(second));
-  enable_reproducibility(3);
-  EXPECT_TRUE(::torch::rand({4}).equal(first));
-  EXPECT_THROW(set_rng_state(Value::binary({1, 2})), ConfigError);
-  at::globalContext().setDeterministicAlgorithms(false, false);
-  enable_reproducibility(0);
-}
-
-class Profiles : public tests::Runs {};
-
-TEST_F(Profiles, are_saved_when_they_end) {
-  std::filesystem::path path;
-  {
-    const auto trace = profile({.directory = directory_ / "traces"});
-    path = trace.path();
-    ::torch::mm(::torch::ones({8, 8}), ::torch::ones({8, 8}));
-  }
-  EXPECT_EQ(path.filename(), "rank_0.0.pt.trace.json");
-  const Value trace = Value::parse(std::ifstream(path));
-  const auto& events = trace["traceEvents"];
-  EXPECT_TRUE(
-      std::any_of(events.begin(), events.end(), [](const auto& e) { return e.value("name", "") == "aten::mm"; }));
 }
 
 }  // namespace

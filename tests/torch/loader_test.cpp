@@ -8,7 +8,6 @@
 namespace lockstep::torch {
 namespace {
 
-using detail::Permutation;
 using detail::Schedule;
 using detail::Team;
 
@@ -22,53 +21,7 @@ std::vector<std::int64_t> samples_of(Schedule& schedule, std::int64_t batches = 
   return found;
 }
 
-TEST(Permutation, has_every_number_once) {
-  for (const std::uint64_t size : {1, 2, 3, 10, 255, 256, 257, 1000, 65537}) {
-    const Permutation permutation(size, 7);
-    std::vector<bool> seen(size);
-    for (std::uint64_t place = 0; place < size; ++place) {
-      const auto number = permutation(place);
-      ASSERT_LT(number, size);
-      ASSERT_FALSE(seen[number]) << size;
-      seen[number] = true;
-    }
-  }
-}
-
-TEST(Permutation, is_the_same_everywhere) {
-  const Permutation permutation(10, detail::mixed(0, 0));
-  std::vector<std::uint64_t> order;
-  for (std::uint64_t place = 0; place < 10; ++place) order.push_back(permutation(place));
-  EXPECT_EQ(order, (std::vector<std::uint64_t>{5, 6, 7, 0, 9, 1, 3, 2, 8, 4}));
-}
-
-// Every number is about equally often at every place: a chi-square statistic of 9 x 9 degrees of freedom, which exceeds
-// 150 about once in 100000 tries of a fair shuffle.
-TEST(Permutation, is_fair) {
-  constexpr int kSize = 10, kTries = 20000;
-  double counts[kSize][kSize] = {};
-  for (int seed = 0; seed < kTries; ++seed) {
-    const Permutation permutation(kSize, detail::mixed(static_cast<std::uint64_t>(seed), 3));
-    for (int place = 0; place < kSize; ++place) ++counts[place][permutation(static_cast<std::uint64_t>(place))];
-  }
-  double chi_square = 0;
-  for (const auto& row : counts)
-    for (const double count : row) chi_square += (count - kTries / 10.) * (count - kTries / 10.) / (kTries / 10.);
-  EXPECT_LT(chi_square, 150);
-}
-
-TEST(Permutation, differs_by_seed_and_epoch) {
-  std::set<std::vector<std::uint64_t>> orders;
-  for (std::uint64_t seed = 0; seed < 5; ++seed)
-    for (std::uint64_t epoch = 0; epoch < 5; ++epoch) {
-      const Permutation permutation(50, detail::mixed(seed, epoch));
-      std::vector<std::uint64_t> order;
-      for (std::uint64_t place = 0; place < 50; ++place) order.push_back(permutation(place));
-      EXPECT_TRUE(orders.insert(order).second) << seed << " " << epoch;
-    }
-}
-
-TEST(Schedule, gives_every_sample_once_and_equally_many_batches) {
+TEST(Schedule, GivesEverySampleOnceAndEquallyManyBatches) {
   for (const int total : {0, 1, 2, 7, 10, 16, 37})
     for (const int world : {1, 2, 3, 4})
       for (const int batch_size : {1, 2, 3, 5})
@@ -97,7 +50,7 @@ TEST(Schedule, gives_every_sample_once_and_equally_many_batches) {
         }
 }
 
-TEST(Schedule, goes_on_in_the_middle_on_another_number_of_ranks) {
+TEST(Schedule, GoesOnInTheMiddleOnAnotherNumberOfRanks) {
   const DataLoaderOptions options{.batch_size = 3, .shuffle = true};
   std::vector<std::int64_t> seen;
   Value state;
@@ -127,7 +80,7 @@ TEST(Schedule, goes_on_in_the_middle_on_another_number_of_ranks) {
   EXPECT_EQ(seen, all) << "each sample of the epoch once";
 }
 
-TEST(Schedule, each_pass_has_the_next_epoch) {
+TEST(Schedule, EachPassHasTheNextEpoch) {
   Schedule schedule(20, {.batch_size = 4, .shuffle = true}, {0, 1}, 0);
   const auto first = samples_of(schedule);
   EXPECT_EQ(schedule.epoch(), 0) << "the pass has not ended";
@@ -139,7 +92,7 @@ TEST(Schedule, each_pass_has_the_next_epoch) {
   EXPECT_EQ(samples_of(schedule), first);
 }
 
-TEST(Schedule, refuses_a_state_that_is_not_its_own) {
+TEST(Schedule, RefusesAStateThatIsNotItsOwn) {
   Schedule schedule(20, {.batch_size = 4, .shuffle = true}, {0, 1}, 0);
   const Value good{{"kind", "samples"}, {"epoch", 1}, {"samples", 4}, {"total", 20}, {"order", "permuted, seed 0"}};
   schedule.load_state(good);
@@ -158,7 +111,7 @@ TEST(Schedule, refuses_a_state_that_is_not_its_own) {
 }
 
 // python/tests/torch/test_loader.py has the same numbers.
-TEST(Schedule, can_have_the_order_of_python) {
+TEST(Schedule, CanHaveTheOrderOfPython) {
   const DataLoaderOptions options{.batch_size = 10, .shuffle = true, .as_in_python = true};
   Schedule schedule(10, options, {0, 1}, 0);
   EXPECT_EQ(samples_of(schedule), (std::vector<std::int64_t>{2, 0, 1, 3, 8, 4, 5, 6, 7, 9}));
@@ -168,7 +121,7 @@ TEST(Schedule, can_have_the_order_of_python) {
   EXPECT_EQ(samples_of(other), (std::vector<std::int64_t>{8, 4, 7, 1, 0, 6, 9, 5, 2, 3}));
 }
 
-TEST(Schedule, can_have_an_order_of_the_users_own) {
+TEST(Schedule, CanHaveAnOrderOfTheUsersOwn) {
   // Ten samples of four, those of epoch 1 backwards.
   const auto order = [](std::int64_t epoch) {
     std::vector<std::int64_t> samples{0, 1, 1, 2, 2, 2, 3, 3, 3, 3};
@@ -198,7 +151,7 @@ TEST(Schedule, can_have_an_order_of_the_users_own) {
   EXPECT_THROW(changing.begin(), ConfigError);
 }
 
-TEST(DataLoader, refuses_options_that_cannot_be) {
+TEST(DataLoader, RefusesOptionsThatCannotBe) {
   const std::vector<int> numbers(4);
   EXPECT_THROW(prepare_data_loader(numbers, {.batch_size = 0}), ConfigError);
   EXPECT_THROW(prepare_data_loader(numbers, {.num_threads = -1}), ConfigError);
@@ -216,7 +169,7 @@ struct Numbers : ::torch::data::datasets::Dataset<Numbers> {
   std::size_t count_;
 };
 
-TEST(DataLoader, stacks_the_examples_of_a_dataset) {
+TEST(DataLoader, StacksTheExamplesOfADataset) {
   auto loader = prepare_data_loader(Numbers(5), {.batch_size = 2});
   EXPECT_EQ(loader.size(), 3u);
   std::vector<std::int64_t> targets;
@@ -227,12 +180,12 @@ TEST(DataLoader, stacks_the_examples_of_a_dataset) {
   EXPECT_EQ(targets, (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
 }
 
-TEST(DataLoader, takes_what_a_dataset_has_stacked_itself) {
+TEST(DataLoader, TakesWhatADatasetHasStackedItself) {
   auto loader = prepare_data_loader(Numbers(4).map(::torch::data::transforms::Stack<>()), {.batch_size = 4});
   EXPECT_EQ(loader.begin()->data.sizes(), (std::vector<std::int64_t>{4, 2}));
 }
 
-TEST(DataLoader, takes_plain_containers) {
+TEST(DataLoader, TakesPlainContainers) {
   auto numbers = prepare_data_loader(std::vector<double>{1, 2, 3}, {.batch_size = 3});
   EXPECT_TRUE(numbers.begin()->equal(::torch::tensor({1., 2., 3.}, ::torch::kFloat64)));
   auto words = prepare_data_loader(std::vector<std::string>{"a", "b"}, {.batch_size = 2});
@@ -244,7 +197,7 @@ TEST(DataLoader, takes_plain_containers) {
   EXPECT_TRUE(labels.equal(::torch::tensor({3, 4}, ::torch::kInt64)));
 }
 
-TEST(DataLoader, makes_whole_numbers_int64_as_python_does) {
+TEST(DataLoader, MakesWholeNumbersInt64AsPythonDoes) {
   std::vector<std::pair<::torch::Tensor, int>> labelled{{::torch::ones({2}), 3}, {::torch::zeros({2}), 4}};
   auto loader = prepare_data_loader(labelled, {.batch_size = 2});
   EXPECT_TRUE(loader.begin()->second.equal(::torch::tensor({3, 4}, ::torch::kInt64)));
@@ -262,14 +215,14 @@ TEST(DataLoader, makes_whole_numbers_int64_as_python_does) {
   EXPECT_TRUE(prepare_data_loader(std::vector<bool>{true, false}).begin()->item<bool>());
 }
 
-TEST(DataLoader, takes_the_rows_of_a_tensor) {
+TEST(DataLoader, TakesTheRowsOfATensor) {
   auto loader = prepare_data_loader(::torch::arange(10).reshape({5, 2}), {.batch_size = 2});
   EXPECT_EQ(loader.size(), 3u);
   EXPECT_TRUE(loader.begin()->equal(::torch::arange(4).reshape({2, 2})));
   EXPECT_THROW(prepare_data_loader(::torch::tensor(1)), ConfigError) << "it has no rows";
 }
 
-TEST(DataLoader, takes_data_that_is_shared) {
+TEST(DataLoader, TakesDataThatIsShared) {
   const auto numbers = std::make_shared<std::vector<int>>(std::vector<int>{5, 6});
   auto loader = prepare_data_loader(numbers, {.batch_size = 2});
   (*numbers)[0] = 7;
@@ -280,7 +233,7 @@ TEST(DataLoader, takes_data_that_is_shared) {
   EXPECT_TRUE(dataset.begin()->target.equal(::torch::arange(3)));
 }
 
-TEST(DataLoader, has_the_names_of_other_loaders) {
+TEST(DataLoader, HasTheNamesOfOtherLoaders) {
   auto loader = prepare_data_loader(Numbers(4), {.batch_size = 2});
   int handed = 0;
   for (auto& batch : *loader) handed += static_cast<int>(batch.target.size(0));
@@ -316,7 +269,7 @@ std::vector<std::int64_t> numbers_of(Loader& loader) {
   return found;
 }
 
-TEST(StreamLoader, gives_a_stateful_dataset_from_its_beginning_in_each_epoch) {
+TEST(StreamLoader, GivesAStatefulDatasetFromItsBeginningInEachEpoch) {
   for (const int threads : {0, 1, 4}) {
     auto loader = prepare_data_loader(Counting(5), {.batch_size = 2, .num_threads = threads});
     for (int epoch = 0; epoch < 2; ++epoch) {
@@ -330,7 +283,7 @@ TEST(StreamLoader, gives_a_stateful_dataset_from_its_beginning_in_each_epoch) {
   EXPECT_THROW(prepare_data_loader(Counting(5), {.shuffle = true}), ConfigError);
 }
 
-TEST(StreamLoader, goes_on_where_it_was) {
+TEST(StreamLoader, GoesOnWhereItWas) {
   auto loader = prepare_data_loader(Counting(7), {.batch_size = 2});
   numbers_of(loader);
   Value state;
@@ -358,7 +311,7 @@ struct Endless : ::torch::data::datasets::StreamDataset<Endless, ::torch::Tensor
   std::optional<std::size_t> size_;
 };
 
-TEST(StreamLoader, ends_where_the_size_says_or_never) {
+TEST(StreamLoader, EndsWhereTheSizeSaysOrNever) {
   auto loader = prepare_data_loader(Endless(5), {.batch_size = 2});
   EXPECT_EQ(numbers_of(loader).size(), 5u);
   EXPECT_EQ(numbers_of(loader).size(), 5u);
@@ -369,7 +322,7 @@ TEST(StreamLoader, ends_where_the_size_says_or_never) {
   EXPECT_EQ(handed, 100);
 }
 
-TEST(DataLoader, order_does_not_depend_on_the_threads) {
+TEST(DataLoader, OrderDoesNotDependOnTheThreads) {
   std::vector<std::vector<std::int64_t>> orders;
   for (const int threads : {0, 1, 4}) {
     auto loader = prepare_data_loader(Numbers(101), {.batch_size = 7, .shuffle = true, .num_threads = threads});
@@ -383,7 +336,7 @@ TEST(DataLoader, order_does_not_depend_on_the_threads) {
   EXPECT_EQ(orders[2], orders[0]);
 }
 
-TEST(DataLoader, counts_what_was_handed_out_and_goes_on_there) {
+TEST(DataLoader, CountsWhatWasHandedOutAndGoesOnThere) {
   const DataLoaderOptions options{.batch_size = 4, .shuffle = true, .num_threads = 2};
   auto loader = prepare_data_loader(Numbers(20), options);
   auto other = prepare_data_loader(Numbers(20), options);
@@ -398,7 +351,7 @@ TEST(DataLoader, counts_what_was_handed_out_and_goes_on_there) {
   EXPECT_EQ(next, 3u);
 }
 
-TEST(DataLoader, may_be_left_early) {
+TEST(DataLoader, MayBeLeftEarly) {
   auto loader = prepare_data_loader(Numbers(100), {.batch_size = 1, .num_threads = 3});
   for (auto& batch : loader) {
     EXPECT_EQ(batch.target.item<std::int64_t>(), 0);
@@ -417,7 +370,7 @@ struct Broken {
   std::size_t size() const { return 10; }
 };
 
-TEST(DataLoader, throws_the_error_of_the_dataset_where_its_batch_would_be) {
+TEST(DataLoader, ThrowsTheErrorOfTheDatasetWhereItsBatchWouldBe) {
   for (const int threads : {0, 2}) {
     auto loader = prepare_data_loader(Broken(), {.batch_size = 2, .num_threads = threads});
     int handed = 0;

@@ -29,7 +29,7 @@ void freeze(nn::Module& module) {
   for (const auto& parameter : module.parameters()) parameter.requires_grad_(false);
 }
 
-TEST(PreparedModel, can_be_called_as_other_modules_are) {
+TEST(PreparedModel, CanBeCalledAsOtherModulesAre) {
   const auto x = ::torch::ones({4, 3});
   auto plain = prepare_model(Plain());
   EXPECT_TRUE(plain(x, 2).equal(plain->forward(x) * 2));
@@ -42,7 +42,7 @@ TEST(PreparedModel, can_be_called_as_other_modules_are) {
   EXPECT_EQ(output.size(0), 5);
 }
 
-TEST(PreparedModel, is_a_module_holder) {
+TEST(PreparedModel, IsAModuleHolder) {
   auto model = prepare_model(Held());
   auto copy = model;
   EXPECT_EQ(&*copy, &*model) << "a copy is the same model";
@@ -59,7 +59,7 @@ TEST(PreparedModel, is_a_module_holder) {
   EXPECT_EQ(later(::torch::ones({1, 3})).size(1), 2);
 }
 
-TEST(PreparedModel, refuses_what_it_cannot_prepare) {
+TEST(PreparedModel, RefusesWhatItCannotPrepare) {
   EXPECT_THROW(prepare_model(nn::Linear(nullptr)), ConfigError);
   EXPECT_THROW(prepare_model(std::shared_ptr<Plain>()), ConfigError);
   EXPECT_THROW(prepare_model(std::unique_ptr<Plain>()), ConfigError);
@@ -87,7 +87,7 @@ void change_what_is_unused(Session& session) {
 }
 LOCKSTEP_TRAIN_FUNCTION(change_what_is_unused);
 
-TEST_F(Models, may_use_other_parameters_in_every_step) {
+TEST_F(Models, MayUseOtherParametersInEveryStep) {
   EXPECT_EQ(TorchTrainer(change_what_is_unused, options(2)).fit().metrics["one"], 1.0);
 }
 
@@ -104,7 +104,7 @@ void prepare_models_that_are_not_trained(Session& session) {
 }
 LOCKSTEP_TRAIN_FUNCTION(prepare_models_that_are_not_trained);
 
-TEST_F(Models, need_no_parameters_to_train) {
+TEST_F(Models, NeedNoParametersToTrain) {
   const Value metrics = TorchTrainer(prepare_models_that_are_not_trained, options(2)).fit().metrics;
   EXPECT_EQ(metrics["before"], false);
   EXPECT_EQ(metrics["after"], true) << "they begin with the parameters and buffers of rank 0";
@@ -134,7 +134,7 @@ void train_on_one_rank_only(Session& session) {
 }
 LOCKSTEP_TRAIN_FUNCTION(train_on_one_rank_only);
 
-TEST_F(Models, that_differ_are_refused_by_all_ranks_in_the_same_words) {
+TEST_F(Models, ThatDifferAreRefusedByAllRanksInTheSameWords) {
   const Value metrics = TorchTrainer(train_on_one_rank_only, options(2)).fit().metrics;
   for (const char* key : {"frozen", "empty", "larger", "tied"}) {
     EXPECT_THAT(metrics[key][0].get<std::string>(), testing::HasSubstr("different parameters"));
@@ -151,7 +151,7 @@ void leave_parameters_out(Session&) {
 }
 LOCKSTEP_TRAIN_FUNCTION(leave_parameters_out);
 
-TEST_F(Models, with_unused_parameters_say_which_option_allows_them) {
+TEST_F(Models, WithUnusedParametersSayWhichOptionAllowsThem) {
   try {
     TorchTrainer(leave_parameters_out, options(2)).fit();
     ADD_FAILURE() << "nothing was thrown";
@@ -163,7 +163,7 @@ TEST_F(Models, with_unused_parameters_say_which_option_allows_them) {
 void train_apart(Session&) { prepare_model(nn::Linear(2, 2)); }
 LOCKSTEP_TRAIN_FUNCTION(train_apart);
 
-TEST_F(Models, are_refused_by_workers_that_are_not_joined) {
+TEST_F(Models, AreRefusedByWorkersThatAreNotJoined) {
   EXPECT_NO_THROW(DataParallelTrainer(train_apart, options(1)).fit());
   try {
     DataParallelTrainer(train_apart, options(2)).fit();
@@ -185,7 +185,7 @@ LOCKSTEP_TRAIN_FUNCTION(train);
 
 class Functions : public tests::Runs {};
 
-TEST_F(Functions, may_have_the_same_name) {
+TEST_F(Functions, MayHaveTheSameName) {
   EXPECT_EQ(TorchTrainer(a::train, options(1)).fit().metrics["of"], "a");
   EXPECT_EQ(TorchTrainer(b::train, options(1)).fit().metrics["of"], "b");
   EXPECT_EQ(DataParallelTrainer(a::train, options(1)).fit().metrics["of"], "a");
@@ -198,7 +198,7 @@ void read_a_missing_key(Session& session) {
 }
 LOCKSTEP_TRAIN_FUNCTION(read_a_missing_key);
 
-TEST_F(Functions, are_told_which_key_their_configuration_lacks) {
+TEST_F(Functions, AreToldWhichKeyTheirConfigurationLacks) {
   try {
     TorchTrainer(read_a_missing_key, options(1, {{"num_epochs", 3}, {"lr", 0.1}})).fit();
     ADD_FAILURE() << "nothing was thrown";
@@ -213,7 +213,7 @@ TEST_F(Functions, are_told_which_key_their_configuration_lacks) {
 void multiply_what_does_not_fit(Session&) { ::torch::ones({2, 3}).mm(::torch::ones({2, 3})); }
 LOCKSTEP_TRAIN_FUNCTION(multiply_what_does_not_fit);
 
-TEST_F(Functions, fail_with_a_message_without_the_stack) {
+TEST_F(Functions, FailWithAMessageWithoutTheStack) {
   try {
     TorchTrainer(multiply_what_does_not_fit, options(1)).fit();
     ADD_FAILURE() << "nothing was thrown";

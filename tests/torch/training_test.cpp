@@ -108,7 +108,7 @@ struct Case {
 
 class Training : public tests::Runs, public testing::WithParamInterface<Case> {};
 
-TEST_P(Training, equals_that_of_one_process) {
+TEST_P(Training, EqualsThatOfOneProcess) {
   const auto& [workers, in_buckets, zero, accumulate, backend] = GetParam();
   const Value config{{"in_buckets", in_buckets}, {"zero", zero}, {"accumulate", accumulate}, {"backend", backend}};
   const Value metrics = TorchTrainer(train_together, options(workers, config)).fit().metrics;
@@ -162,7 +162,7 @@ LOCKSTEP_TRAIN_FUNCTION(leave_parameters_unused);
 
 class Runs : public tests::Runs {};
 
-TEST_F(Runs, find_parameters_that_some_ranks_do_not_use) {
+TEST_F(Runs, FindParametersThatSomeRanksDoNotUse) {
   const Value metrics = TorchTrainer(leave_parameters_unused, options(2)).fit().metrics;
   EXPECT_EQ(metrics["one"], 0.5);
   EXPECT_EQ(metrics["other"], 0.5);
@@ -192,7 +192,7 @@ void keep_buffers_equal(Session& session) {
 }
 LOCKSTEP_TRAIN_FUNCTION(keep_buffers_equal);
 
-TEST_F(Runs, begin_with_the_buffers_of_rank_zero) {
+TEST_F(Runs, BeginWithTheBuffersOfRankZero) {
   const Value metrics = TorchTrainer(keep_buffers_equal, options(2)).fit().metrics;
   EXPECT_EQ(metrics["at_start"], true);
   EXPECT_EQ(metrics["after_one"], false) << "the ranks saw different data";
@@ -230,7 +230,7 @@ void exchange(Session& session) {
 }
 LOCKSTEP_TRAIN_FUNCTION(exchange);
 
-TEST_F(Runs, exchange_tensors_and_metrics) {
+TEST_F(Runs, ExchangeTensorsAndMetrics) {
   const Value metrics = TorchTrainer(exchange, options(3)).fit().metrics;
   EXPECT_EQ(metrics["sum"], true);
   EXPECT_EQ(metrics["max"], 2);
@@ -270,7 +270,7 @@ void exchange_numbers(Session& session) {
 }
 LOCKSTEP_TRAIN_FUNCTION(exchange_numbers);
 
-TEST_F(Runs, exchange_numbers_and_refuse_other_keys) {
+TEST_F(Runs, ExchangeNumbersAndRefuseOtherKeys) {
   const Value metrics = TorchTrainer(exchange_numbers, options(3)).fit().metrics;
   EXPECT_EQ(metrics["mean"], 1.0);
   EXPECT_EQ(metrics["most"], 2.0);
@@ -309,7 +309,7 @@ void read_streams(Session& session) {
 }
 LOCKSTEP_TRAIN_FUNCTION(read_streams);
 
-TEST_F(Runs, end_a_stream_on_all_ranks_where_the_first_ends) {
+TEST_F(Runs, EndAStreamOnAllRanksWhereTheFirstEnds) {
   const Value metrics = TorchTrainer(read_streams, options(3)).fit().metrics;
   EXPECT_EQ(metrics["handed"], 4);
   EXPECT_EQ(metrics["most"], 4.0);
@@ -321,7 +321,7 @@ void tell_whether_forked(Session& session) {
 }
 LOCKSTEP_TRAIN_FUNCTION(tell_whether_forked);
 
-TEST_F(Runs, are_forked_though_libtorch_was_used_before_main) {
+TEST_F(Runs, AreForkedThoughLibtorchWasUsedBeforeMain) {
   const Value metrics = TorchTrainer(tell_whether_forked, options(2)).fit().metrics;
   EXPECT_EQ(metrics["forked"], true);
   EXPECT_EQ(metrics["sum"], sum_before_main);
@@ -330,7 +330,7 @@ TEST_F(Runs, are_forked_though_libtorch_was_used_before_main) {
 void build_different_models(Session& session) { prepare_model(nn::Linear(2, 2 + session.world_rank())); }
 LOCKSTEP_TRAIN_FUNCTION(build_different_models);
 
-TEST_F(Runs, refuse_models_that_differ) {
+TEST_F(Runs, RefuseModelsThatDiffer) {
   try {
     TorchTrainer(build_different_models, options(2)).fit();
     ADD_FAILURE() << "nothing was thrown";
@@ -375,7 +375,7 @@ void train_and_die(Session& session) {
 }
 LOCKSTEP_TRAIN_FUNCTION(train_and_die);
 
-TEST_F(Runs, recover_when_a_rank_is_killed_in_its_backward_pass) {
+TEST_F(Runs, RecoverWhenARankIsKilledInItsBackwardPass) {
   const auto plain = TorchTrainer(train_and_die, options(2, {{"kill", false}})).fit();
   const auto killed = TorchTrainer(train_and_die, options(2, {{"kill", true}}, 1)).fit();
   ASSERT_EQ(killed.failures.size(), 1u) << killed.failures.back().message;
@@ -396,16 +396,16 @@ void end_unequally(Session& session) {
 }
 LOCKSTEP_TRAIN_FUNCTION(end_unequally);
 
-TEST_F(Runs, leave_together) { EXPECT_EQ(TorchTrainer(end_unequally, options(3)).fit().state, "finished"); }
+TEST_F(Runs, LeaveTogether) { EXPECT_EQ(TorchTrainer(end_unequally, options(3)).fit().state, "finished"); }
 
-TEST_F(Runs, go_on_when_they_are_restored) {
+TEST_F(Runs, GoOnWhenTheyAreRestored) {
   const auto before = TorchTrainer(train_and_die, options(2, {{"kill", false}})).fit();
   EXPECT_EQ(TorchTrainer::restore(before.path, train_and_die).fit().metrics["step"], 9);
 }
 
 void not_registered(Session&) {}
 
-TEST_F(Runs, need_a_registered_function) { EXPECT_THROW(TorchTrainer(not_registered, options(1)), ConfigError); }
+TEST_F(Runs, NeedARegisteredFunction) { EXPECT_THROW(TorchTrainer(not_registered, options(1)), ConfigError); }
 
 }  // namespace
 }  // namespace lockstep::torch

@@ -22,7 +22,8 @@ bool understands(F&& decode_it) {
 }
 
 int decode_all_ways(const Bytes& bytes) {
-  return understands([&] { decode<DriverToAgent>(bytes); }) + understands([&] { decode<AgentToDriver>(bytes); }) +
+  return understands([&] { decode_addressed<DriverToAgent>(bytes); }) +
+         understands([&] { decode_addressed<AgentToDriver>(bytes); }) +
          understands([&] { decode<DriverToWorker>(bytes); }) + understands([&] { decode<WorkerToDriver>(bytes); }) +
          understands([&] { encode_value(decode_value(bytes)); }) +
          understands([&] { from_value<Begin>(decode_value(bytes)); });

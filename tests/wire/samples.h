@@ -35,6 +35,9 @@ inline StartAttempt sample_start() {
   begin.python_path = {"/a", "", "/b"};
   begin.checkpoint_files = {{"data.json", {1, 2, 3}}, {"empty", {}}};
   begin.heartbeat_interval = 0.5;
+  begin.peers = {{"10.0.0.1", 3}, {"10.0.0.2", 1}};
+  begin.calls = true;
+  begin.services = {{"empty", nullptr}, {"store", sample_value()}};
   StartAttempt start;
   start.attempt = 2;
   start.workers = {{0, to_value(begin)}, {1, nullptr}};
@@ -59,23 +62,23 @@ inline CheckpointWritten sample_checkpoint() {
 
 /// One valid message of each direction and shape.
 inline std::vector<Bytes> sample_messages() {
-  return {encode(Configure{{"python", "-m", "x"}, true, {{"PATH", "/bin"}}, "/tmp"}),
-          encode(sample_start()),
-          encode(ToWorker{1, -1, encode(MeetingDone{3, "late", {1, 2}})}),
-          encode(Shutdown{}),
-          encode(StartWorker{2, {1, sample_value()}}),
-          encode(StopWorker{2, 1}),
-          encode(KeepWorkers{2}),
-          encode(CountKept{}),
-          encode(KeptWorkers{3, "rank 1 was killed by signal 9"}),
-          encode(WorkerAlive{1, 2}),
+  return {encode({1, 0}, Configure{{"python", "-m", "x"}, {{"PATH", "/bin"}}, "/tmp"}),
+          encode({1, 2}, sample_start()),
+          encode({3, 0}, ToWorker{1, -1, encode(MeetingDone{3, "late", {1, 2}})}),
+          encode({3, 0}, StartWorker{2, {1, sample_value()}}),
+          encode({3, 0}, StopWorker{2, 1}),
+          encode({3, 0}, KeepWorkers{2}),
+          encode({3, 0}, CountKept{}),
+          encode({3, 0}, KeptWorkers{3, "rank 1 was killed by signal 9"}),
+          encode({3, 4}, NodeLost{"it did not answer for 10 s"}),
+          encode({3, 0}, WorkerAlive{1, 2}),
+          encode({3, 0}, WorkerExited{1, 2, 0, 9, true, false}),
+          encode({3, 0}, LogText{1, 2, "hello\n"}),
           encode(Payload{{1, 2, 3}}),
-          encode(WorkerExited{1, 2, 0, 9, true, false}),
-          encode(LogText{1, 2, "hello\n"}),
           encode(sample_reports(5)),
           encode(sample_checkpoint()),
           encode(WorkerFailed{{{"kind", "exception"}, {"rank", 1}}}),
-          encode_value(to_value(sample_start()))};
+          encode_value(sample_start().workers[0].begin)};
 }
 
 }  // namespace lockstep::wire

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <future>
 
+#include "store/positions.h"
 #include "sys/sockets.h"
 #include "wire/codec.h"
 
@@ -75,11 +76,30 @@ TEST_F(WorkerSessionTest, KnowsItsPlaceAndReports) {
   EXPECT_EQ(session->world_size(), 2);
   EXPECT_FALSE(session->checkpoint());
   session->start();
-  EXPECT_EQ(next<wire::WorkerReady>().pid, getpid());
+  const auto ready = next<wire::WorkerReady>();
+  EXPECT_EQ(ready.pid, getpid());
+  EXPECT_FALSE(ready.kept);
   session->report({{"loss", 0.5}}, std::nullopt);
   const auto reports = next<wire::Reports>();
   ASSERT_EQ(reports.reports.size(), 1U);
   EXPECT_EQ(wire::decode_value(reports.reports[0].metrics), (Value{{"loss", 0.5}}));
+}
+
+TEST_F(WorkerSessionTest, KnowsTheAddressOfEveryRanksNode) {
+  wire::Begin made = rank(3, 4);
+  made.peers = {{"10.0.0.1", 2}, {"10.0.0.2", 1}, {"10.0.0.1", 1}};
+  begin(made);
+  std::vector<std::string> addresses;
+  for (int each = 0; each < 4; ++each) addresses.push_back(session->node_address(each));
+  EXPECT_EQ(addresses, (std::vector<std::string>{"10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1"}));
+  for (const int none : {-1, 4}) {
+    try {
+      session->node_address(none);
+      FAIL();
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.what(), "[session] there is no rank " + std::to_string(none) + "; world_size is 4");
+    }
+  }
 }
 
 TEST_F(WorkerSessionTest, WritesRankZerosCheckpointAndTellsWhereItLies) {
@@ -94,6 +114,47 @@ TEST_F(WorkerSessionTest, WritesRankZerosCheckpointAndTellsWhereItLies) {
   EXPECT_EQ(written.score, 1.5);
   ASSERT_EQ(written.files.size(), 1U);
   EXPECT_TRUE(std::filesystem::exists(directory / written.partial / "data.json"));
+}
+
+TEST_F(WorkerSessionTest, CheckpointsHoldThePositionsOfDataSets) {
+  begin(rank(0));
+  EXPECT_FALSE(session->saved_position("train"));
+  int row = 0;
+  session->keep_position("train", [&row] { return Value{{"position", row}}; });
+  session->keep_file("own.bin", {1, 2});
+  std::filesystem::path last;
+  for (row = 10; row <= 20; row += 10) {
+    session->report({}, last.empty() ? Checkpoint::from_dict({{"loss", 1}}) : Checkpoint::from_directory(last));
+    EXPECT_TRUE(next<wire::Reports>().reports[0].has_checkpoint);
+    const auto written = next<wire::CheckpointWritten>();
+    ASSERT_EQ(written.files.size(), 3U);
+    last = directory / written.partial;
+    const auto saved = Checkpoint::from_directory(last);
+    EXPECT_EQ(store::decode_positions(saved.read("lockstep.json")), (Value{{"train", {{"position", row}}}}));
+    EXPECT_EQ(saved.read("own.bin"), (Bytes{1, 2}));
+    EXPECT_EQ(saved.to_dict(), (Value{{"loss", 1}}));
+  }
+
+  session.reset();
+  wire::Begin made = rank(0);
+  made.checkpoint = last;
+  made.storage.clear();
+  begin(made);
+  EXPECT_EQ(session->saved_position("train"), (Value{{"position", 20}}));
+  EXPECT_FALSE(session->saved_position("other"));
+  session->keep_position("other", [] { return Value{{"position", 1}}; });
+  session->report({}, Checkpoint::from_dict(Value::object()));  // nobody has used "train"
+  next<wire::Reports>();
+  const auto kept = Checkpoint::from_files(next<wire::CheckpointWritten>().contents);
+  EXPECT_EQ(store::decode_positions(kept.read("lockstep.json")),
+            (Value{{"train", {{"position", 20}}}, {"other", {{"position", 1}}}}));
+}
+
+TEST_F(WorkerSessionTest, AFileOfTheUsersUnderThatNameIsRefused) {
+  begin(rank(0));
+  std::filesystem::create_directory(directory / "mine");
+  std::ofstream(directory / "mine" / "lockstep.json") << "{}";
+  EXPECT_THROW(session->report({}, Checkpoint::from_directory(directory / "mine")), ConfigError);
 }
 
 TEST_F(WorkerSessionTest, OtherRanksCheckpointsAreNotWritten) {
@@ -271,6 +332,45 @@ TEST_F(WorkerSessionTest, AnInterruptOfTheDriverIsKnownBeforeTheSignalComes) {
   EXPECT_EQ(seen, 1);
 }
 
+TEST_F(WorkerSessionTest, AnswersCallsUntilTheyAreOver) {
+  wire::Begin made = rank(0);
+  made.calls = true;
+  begin(made);
+  const auto twice = [](const Bytes& payload) { return Bytes{static_cast<std::uint8_t>(2 * payload.at(0))}; };
+  auto served = std::async(std::launch::async, [&] { session->serve_calls(twice); });
+  next<wire::CallsAwaited>();
+  for (const std::uint8_t number : {3, 4}) {
+    driver->send(wire::encode(wire::Call{{number}}));
+    EXPECT_EQ(next<wire::CallDone>().value, (Bytes{static_cast<std::uint8_t>(2 * number)}));
+  }
+  driver->send(wire::encode(wire::CallsOver{}));
+  served.get();
+  auto again = std::async(std::launch::async, [&] { session->serve_calls(twice); });
+  next<wire::CallsAwaited>();
+  driver->send(wire::encode(wire::CallsOver{}));
+  again.get();
+}
+
+TEST_F(WorkerSessionTest, WaitsForNoCallsUnlessItIsTold) {
+  begin(rank(0));
+  session->serve_calls([](const Bytes& payload) { return payload; });
+  session->start();
+  next<wire::WorkerReady>();
+}
+
+TEST_F(WorkerSessionTest, AnInterruptEndsTheWaitForCalls) {
+  wire::Begin made = rank(0);
+  made.calls = true;
+  std::signal(SIGINT, SIG_IGN);
+  begin(made);
+  auto served = std::async(std::launch::async, [&] { session->serve_calls([](const Bytes&) { return Bytes{}; }); });
+  next<wire::CallsAwaited>();
+  driver->send(wire::encode(wire::Interrupt{}));
+  served.get();
+  EXPECT_TRUE(session->stopping());
+  std::signal(SIGINT, SIG_DFL);
+}
+
 TEST_F(WorkerSessionTest, AKeptOneBeginsAnew) {
   wire::Begin first = rank(0);
   first.keep = true;
@@ -290,6 +390,8 @@ TEST_F(WorkerSessionTest, AKeptOneBeginsAnew) {
   ASSERT_TRUE(following);
   EXPECT_EQ(following->payload, (Bytes{7, 8, 9}));
   EXPECT_EQ(following->session->attempt(), 5);
+  following->session->start();
+  EXPECT_TRUE(next<wire::WorkerReady>().kept);
   following->session->report({{"i", 2}}, std::nullopt);
   EXPECT_EQ(next<wire::Reports>().reports.at(0).index, 0) << "reports are counted anew";
   session.reset();  // the old one has let go of the socket

@@ -9,7 +9,7 @@
 
 namespace lockstep::torch {
 
-/// While it lives, this thread's operations that can run in fewer bits do: bfloat16 on the CPU, float16 on a GPU,
+/// While it exists, operations of this thread use fewer bits where that is safe: bfloat16 on the CPU, float16 on a GPU,
 /// unless another type is given. Wrap the forward pass and the loss, not backward().
 ///
 ///     {
@@ -19,7 +19,7 @@ namespace lockstep::torch {
 ///     loss.backward();
 class Autocast {
  public:
-  /// On device() unless told otherwise. `enabled` = false switches a surrounding Autocast off.
+  /// For device() by default. `enabled` = false switches off a surrounding Autocast.
   explicit Autocast(std::optional<::torch::Dtype> dtype = std::nullopt,
                     std::optional<::torch::DeviceType> device = std::nullopt, bool enabled = true);
   /// The device first, as in Python: `Autocast(torch::kCPU, torch::kBFloat16)`.
@@ -40,12 +40,12 @@ struct GradScalerOptions {
   double growth_factor = 2;
   double backoff_factor = 0.5;
   std::int64_t growth_interval = 2000;  ///< steps without overflow before the scale grows
-  bool enabled = true;                  ///< false: all functions do as if there were no scale
+  bool enabled = true;                  ///< false: all functions behave as with a scale of 1
 };
 
-/// Keeps small float16 gradients from vanishing: multiplies the loss, divides the gradients again, skips steps in which
-/// one overflowed, and adapts the factor. bfloat16 needs none. Gradients of a prepared model are averaged before they
-/// are looked at, so that all ranks skip the same steps.
+/// Keeps small float16 gradients from becoming zero: multiplies the loss by a scale, divides the gradients by it, skips
+/// steps in which a gradient overflowed, and adapts the scale. bfloat16 does not need it. Gradients of a prepared model
+/// are averaged before they are checked, so all ranks skip the same steps.
 ///
 ///     scaler.scale(loss).backward();
 ///     scaler.step(optimizer);
@@ -56,25 +56,26 @@ class GradScaler {
 
   /// `loss` times the scale.
   ::torch::Tensor scale(const ::torch::Tensor& loss) const;
-  /// Divides the optimizer's gradients by the scale; for clipping between backward() and step(). Throws ConfigError
-  /// when that was done since the last update().
+  /// Divides the optimizer's gradients by the scale; for clipping between backward() and step(). Throws ConfigError if
+  /// it was already called since the last update().
   void unscale(::torch::optim::Optimizer& optimizer);
   void unscale_(::torch::optim::Optimizer& optimizer) { unscale(optimizer); }
-  /// Steps, unless one of the optimizer's gradients is infinite or NaN. Returns whether it did. Divides the gradients
-  /// if that was not done. Throws ConfigError when it was called since the last update().
+  /// Divides the gradients if unscale() did not, then steps the optimizer, unless one of its gradients is infinite or
+  /// NaN. Returns whether it stepped. Throws ConfigError if it was already called since the last update().
   bool step(::torch::optim::Optimizer& optimizer);
-  /// At the end of each step: a smaller scale after an overflow, a larger one after growth_interval steps without.
+  /// Call it at the end of each step. Lowers the scale after an overflow, raises it after growth_interval steps
+  /// without.
   void update();
 
   double get_scale() const;
-  /// The scale and what belongs to it, for the `extra` of a checkpoint; the same keys as Python's.
+  /// The scaler's state, for the `extra` of a checkpoint; the same keys as in Python.
   Value state() const;
   void load_state(const Value& state);
   Value state_dict() const { return state(); }
   void load_state_dict(const Value& state) { load_state(state); }
 
  private:
-  /// What was done for an optimizer since the last update().
+  /// Which calls were made for an optimizer since the last update().
   struct Progress {
     bool unscaled = false, stepped = false, infinite = false;
   };

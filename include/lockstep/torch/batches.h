@@ -16,12 +16,12 @@
 #include <utility>
 #include <vector>
 
-/// Inside of data loaders: how samples become batches, and the threads that make them ahead.
+/// Internals of data loaders: how samples become batches, and the threads that load them ahead.
 namespace lockstep::torch::detail {
 
 template <class T>
 struct Collation {
-  /// What cannot be stacked stays a vector.
+  /// Samples that cannot be stacked stay a vector.
   static std::vector<T> apply(std::vector<T> samples) { return samples; }
 };
 
@@ -29,7 +29,7 @@ template <class T>
 auto collated(std::vector<T> samples) {
   return Collation<T>::apply(std::move(samples));
 }
-/// A batch that the dataset has put together itself.
+/// A batch that the dataset has already collated.
 template <class Batch>
 Batch collated(Batch batch) {
   return batch;
@@ -40,7 +40,7 @@ struct Collation<::torch::Tensor> {
   static ::torch::Tensor apply(const std::vector<::torch::Tensor>& samples) { return ::torch::stack(samples); }
 };
 
-/// Whole numbers become int64, as in Python and as losses want their labels; bool, bytes and fractions stay.
+/// Integers become int64, as in Python and as losses expect labels; bool, bytes and floating-point types stay.
 template <class T>
 requires std::is_arithmetic_v<T>
 struct Collation<T> {
@@ -112,7 +112,7 @@ struct Collation<::torch::data::Example<Data, ::torch::data::example::NoTarget>>
   }
 };
 
-/// A batch with all tensors in it on `device`.
+/// The batch with all its tensors moved to `device`.
 template <class T>
 T moved(T value, const ::torch::Device& device) {
   if constexpr (std::is_same_v<T, ::torch::Tensor>) {
@@ -134,7 +134,7 @@ T moved(T value, const ::torch::Device& device) {
   return value;
 }
 
-/// Over the batches of a loader's pass; `State` has `batch`, and advance() to get the next one.
+/// Iterates over the batches of a loader's pass; `State` has `batch`, and advance() gets the next one.
 template <class State, class Batch>
 class BatchIterator {
  public:
@@ -159,7 +159,7 @@ class BatchIterator {
   State* state_;
 };
 
-/// Makes numbered batches ahead, on threads, and gives them in the order of their numbers.
+/// Loads numbered batches ahead, on threads, and returns them in the order of their numbers.
 template <class Batch>
 class Batches {
  public:
@@ -181,7 +181,7 @@ class Batches {
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
 
-  /// Nothing after the last one. Rethrows what loading threw; that batch is then lost.
+  /// Returns nothing after the last one. Rethrows an exception of the loading function; that batch is then lost.
   std::optional<Batch> next() {
     if (handed_ == count_) return std::nullopt;
     if (threads_.empty()) return load_(0, handed_++);

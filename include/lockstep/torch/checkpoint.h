@@ -13,46 +13,47 @@ namespace lockstep::torch {
 ///
 ///     {EXTRA..., "model": {NAME: tensor, ...}, "optimizer": {"state": {NAME: {...}}, "param_groups": [...]}}
 ///
-/// whose tensors stand by parameter name in tensors.safetensors (model.NAME, optimizer.state.NAME.exp_avg, ...). Python
-/// reads it: checkpoint.to_dict() gives the dict, `model.load_state_dict(d["model"])` and
-/// `optimizer.load_state_dict(d["optimizer"])` take its parts. A prepared model is stored as the user's own module.
-/// A parameter that stands under several names is stored once. Optimizers: SGD, Adam, AdamW, RMSprop, Adagrad. LBFGS is
-/// refused: store the module alone, and LBFGS begins anew with an empty history.
+/// whose tensors are stored by parameter name in tensors.safetensors (model.NAME, optimizer.state.NAME.exp_avg, ...).
+/// Python reads it: checkpoint.to_dict() returns the dict, and `model.load_state_dict(d["model"])` and
+/// `optimizer.load_state_dict(d["optimizer"])` accept its parts. A prepared model is stored as the user's own module. A
+/// parameter with several names is stored once. Optimizers: SGD, Adam, AdamW, RMSprop, Adagrad. LBFGS is refused: store
+/// the module alone, and LBFGS starts again with an empty history.
 ///
 /// The contents are copied before it returns. Throws ConfigError for another optimizer, for a parameter of the
-/// optimizer that the module does not have, and when `extra` has the keys "model" or "optimizer".
+/// optimizer that the module does not have, and if `extra` has the keys "model" or "optimizer".
 Checkpoint checkpoint(const ::torch::nn::Module& module, const ::torch::optim::Optimizer& optimizer,
                       const Value& extra = Value::object());
 Checkpoint checkpoint(const ::torch::nn::Module& module, const Value& extra = Value::object());
 
-/// Where load() finds its parts in a checkpoint's dict. Nothing: where checkpoint() puts them, else where Python
-/// programs are used to: "model_state_dict" or "state_dict", and "optimizer_state_dict".
+/// The keys under which load() looks in a checkpoint's dict. Nothing: those of checkpoint(), or else those common in
+/// Python programs: "model_state_dict" or "state_dict", and "optimizer_state_dict".
 struct CheckpointKeys {
   std::optional<std::string> model{};
   std::optional<std::string> optimizer{};
 };
 
-/// Puts what a checkpoint holds into a module and an optimizer of the same kind, and returns the rest of its dict.
+/// Loads a checkpoint into a module and an optimizer of the same kind, and returns the rest of its dict.
 ///
 ///     int64_t next = lockstep::torch::load(*checkpoint, *model, optimizer)["epoch"].get<int64_t>() + 1;
 ///
-/// Values are copied into the parameters and buffers that are there, by name. Reads what checkpoint() wrote, and what
-/// Python saved as {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, or under other keys; Python's
-/// optimizers number their parameters unless they were given names, so that the optimizers must then have them in the
-/// same order. Every rank loads for itself. Throws ConfigError, before anything is changed, that names what is missing,
-/// left over, or of another shape; StorageError when the checkpoint cannot be read. What it returns is const, so that
-/// reading a key that is not there is a ConfigError too; keep it as `const auto`.
+/// Values are copied into the existing parameters and buffers, by name. Reads what checkpoint() wrote, and what Python
+/// saved as {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, or under other keys. Python's
+/// optimizers number their parameters unless they were given names; then both optimizers must have them in the same
+/// order. Every rank loads by itself. Throws ConfigError, before anything is changed, that names what is missing, left
+/// over, or of another shape, and StorageError if the checkpoint cannot be read. The return value is const, so that
+/// reading a missing key is a ConfigError; keep it as `const auto`.
 const Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, ::torch::optim::Optimizer& optimizer,
                  const CheckpointKeys& keys = {});
-/// Without the optimizer, whose state may be there.
+/// Without an optimizer; the checkpoint may have the state of one.
 const Value load(const Checkpoint& checkpoint, ::torch::nn::Module& module, const CheckpointKeys& keys = {});
 
-/// A tensor (or numpy array) that Python put beside the model: load() and to_dict() give an entry that stands for it.
+/// A tensor (or numpy array) that Python stored beside the model: load() and to_dict() return an entry that refers to
+/// it.
 ///
 ///     auto mean = lockstep::torch::get_tensor(*checkpoint, load(*checkpoint, *model)["mean"]);
 ///
-/// On the CPU, with memory of its own. Throws ConfigError when `entry` is no such entry, or of a type that C++ lacks;
-/// StorageError when the checkpoint has no such array.
+/// It is on the CPU and has its own memory. Throws ConfigError if `entry` is not such an entry, or has a type that C++
+/// lacks, and StorageError if the checkpoint has no such array.
 ::torch::Tensor get_tensor(const Checkpoint& checkpoint, const Value& entry);
 
 namespace detail {

@@ -10,43 +10,43 @@
 
 namespace lockstep::torch {
 
-/// This process's number among all that train together, and how many they are; 0 and 1 outside of a worker.
+/// This worker's rank, and the number of workers; 0 and 1 outside a worker.
 int rank();
 int world_size();
 
 /// Where this worker computes: its first GPU, or the CPU. A worker sees only the GPUs that it was given.
 ::torch::Device device();
 
-/// How the workers are joined.
+/// How the workers connect.
 struct GroupOptions {
-  /// "lockstep": shared memory; "gloo"; "auto": the first where the workers can share memory, else the second.
+  /// "lockstep" (shared memory), "gloo", or "auto": lockstep if the workers can share memory, otherwise gloo.
   std::string backend = "auto";
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< how long an exchange waits for the other ranks
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< timeout of a collective
 };
 
-/// Joins the workers. Whatever needs the others does it at its first use; call it yourself, on every rank and before
-/// that, to choose. Throws ConfigError when they are joined already. Rank 0 hosts a store on 127.0.0.1, at a port of
-/// the system's choice that it tells the others through the session; nothing is reachable from other machines.
+/// Connects the workers. The first collective calls it; to set options, call it yourself before that, on every rank.
+/// Throws ConfigError if the workers are already connected. Rank 0 hosts a store on its node's address
+/// (Session::node_address), on a port that the system chooses, and sends the port to the others through the session. On
+/// one machine that address is the loopback, and nothing is reachable from other machines.
 void join(const GroupOptions& options = {});
 
-/// How values of several ranks become one.
+/// How the values of all ranks are combined.
 enum class Reduce { sum, mean, min, max, product };
 
-/// The exchanges below: every rank calls them, with tensors of the same shape and type. A rank that died or stays
-/// silent until the timeout makes them throw on the others (c10::Error); the run then starts again from its checkpoint.
+/// Collectives: every rank must call them, with tensors of the same shape and type. If a rank has died or stays silent
+/// until the timeout, they throw c10::Error on the others; the run is then retried from its checkpoint.
 
 /// Combines the tensors of all ranks, element by element; the result is in `tensor` on every rank, and is returned.
 ::torch::Tensor all_reduce(const ::torch::Tensor& tensor, Reduce how = Reduce::sum);
-/// Every rank's `tensor` becomes that of rank `root`; it is returned.
+/// Sets every rank's `tensor` to that of rank `root`, and returns it.
 ::torch::Tensor broadcast(const ::torch::Tensor& tensor, int root = 0);
-/// What each rank gave, by rank.
+/// The tensors of all ranks, by rank.
 std::vector<::torch::Tensor> all_gather(const ::torch::Tensor& tensor);
 /// Returns when every rank has called it.
 void barrier();
 
-/// The same for metrics: dicts, however nested, of numbers and of lists of numbers. Results are floats. Throws
-/// ConfigError that names the key of what is not a number, or, on every rank, the keys that some ranks have and others
-/// do not.
+/// The mean of metrics: nested dicts of numbers and of lists of numbers. Results are floats. Throws ConfigError that
+/// names the key of a value that is not a number, or, on every rank, the keys that only some ranks have.
 ///
 ///     session.report(lockstep::torch::all_reduce_mean({{"loss", loss}, {"accuracy", correct / seen}}));
 Value all_reduce(const Value& metrics, Reduce how = Reduce::mean);
@@ -62,9 +62,9 @@ double all_reduce(Number number, Reduce how = Reduce::mean) {
 template <class Number>
 requires std::is_arithmetic_v<Number>
 double all_reduce_mean(Number number) { return all_reduce(number, Reduce::mean); }
-/// Any plain value of rank `root`.
+/// Returns rank `root`'s plain value on every rank.
 Value broadcast(const Value& value, int root = 0);
-/// Any plain values, which may differ in size, by rank.
+/// The plain values of all ranks, by rank; their sizes may differ.
 std::vector<Value> all_gather(const Value& value);
 
 }  // namespace lockstep::torch

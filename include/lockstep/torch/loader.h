@@ -51,7 +51,7 @@ struct Rows {
   ::torch::Tensor tensor;
 };
 
-/// Data that somebody else may hold too.
+/// Data that may have other owners.
 template <class D>
 struct SharedData {
   decltype(auto) operator[](std::size_t sample) const { return std::as_const(*data)[sample]; }
@@ -72,8 +72,8 @@ auto as_dataset(std::shared_ptr<D> dataset) {
     return ::torch::data::datasets::SharedBatchDataset<D>(std::move(dataset));
 }
 
-/// A dataset as threads read it: LibTorch's are copied for each thread, as LibTorch's own loader does, since reading
-/// them may change them; an indexable one is shared, and read through its const operator[].
+/// A dataset as the loader's threads read it. A LibTorch dataset is copied for each thread, as in LibTorch's own
+/// loader, because reading may change it. An indexable one is shared, and read through its const operator[].
 template <class D>
 class Source {
  public:
@@ -103,7 +103,7 @@ class Source {
 
 }  // namespace detail
 
-/// What prepare_data_loader() makes: gives this worker its batches, and knows where it is.
+/// Made by prepare_data_loader(): returns this worker's batches, and knows its position.
 ///
 ///     for (int64_t epoch = loader.epoch(); epoch < 10; ++epoch)
 ///       for (auto& batch : loader) {
@@ -111,10 +111,9 @@ class Source {
 ///         session.report(metrics, lockstep::torch::checkpoint(*model, optimizer, {{"loader", loader.state()}}));
 ///       }
 ///
-/// A loop is one pass over the data: each has the next epoch, beginning with 0, and may be left early. A new loop, and
-/// load_state(), end the one before. A program that goes on from a checkpoint and saves no state of the loader says
-/// where it is by set_epoch(), else it has the orders of the first epochs once more. For one thread; not while its loop
-/// runs in another.
+/// A loop is one pass over the data. Each loop is the next epoch, starting with 0, and may be left early. A new loop,
+/// and load_state(), end the one before. A program that resumes from a checkpoint without the loader's state must call
+/// set_epoch(); otherwise the orders of the first epochs are repeated. Use it from one thread.
 template <class D>
 class DataLoader {
   struct State;
@@ -136,27 +135,26 @@ class DataLoader {
   /// LibTorch's loaders are pointers: `for (auto& batch : *loader)` works here too.
   DataLoader& operator*() { return *this; }
 
-  /// How many batches this worker gets in a whole epoch: the same on all workers.
+  /// The number of batches in a whole epoch; the same on all workers.
   std::size_t size() const { return static_cast<std::size_t>(state_->schedule.batches()); }
-  /// The epoch of the pass that is going on; otherwise the one that the next pass has.
+  /// The epoch of the current pass, or of the next one if there is none.
   std::int64_t epoch() const { return state_->schedule.epoch(); }
-  /// The next pass is that of `epoch`; those after it count on from there.
+  /// Makes the next pass that of `epoch`; later passes count from there.
   void set_epoch(std::int64_t epoch) { state_->schedule.set_epoch(epoch); }
 
-  /// Where the loader is, for the `extra` of a checkpoint: it counts the samples of the epoch that all workers together
-  /// have got, and is equal on all that have got equally many batches. Batches count when they were handed out, not
-  /// when they were loaded.
+  /// The loader's position, for the `extra` of a checkpoint. It counts the samples of the epoch that all workers
+  /// together have received, and is equal on workers that have received the same number of batches. A batch counts once
+  /// the loop has received it, not when it is loaded.
   ///
   ///     {"kind": "samples", "epoch": 1, "samples": 64, "total": 1000, "order": "permuted, seed 0"}
   Value state() const { return state_->schedule.state(); }
-  /// Makes the next pass go on where a loader was when `state` was taken; the number of workers and the batch size may
-  /// be others. Throws ConfigError when it is not the state of such a loader with such data; the loader is then as
-  /// before.
+  /// Makes the next pass continue from the position in `state`; the number of workers and the batch size may differ.
+  /// Throws ConfigError, and changes nothing, if it is not the state of such a loader with such data.
   void load_state(const Value& state) {
     state_->schedule.load_state(state);
     state_->batches.reset();
   }
-  /// The same by the names of Python's.
+  /// The same under the names of Python's loaders.
   Value state_dict() const { return state(); }
   void load_state_dict(const Value& state) { load_state(state); }
 
@@ -199,24 +197,24 @@ class DataLoader {
   std::unique_ptr<State> state_;
 };
 
-/// A loader that gives this worker its part of the data, on this worker's device.
+/// Makes a loader that returns this worker's part of the data, on this worker's device.
 ///
 ///     auto loader = lockstep::torch::prepare_data_loader(dataset, {.batch_size = 32, .shuffle = true});
 ///     for (auto& batch : loader) train_step(batch.data, batch.target);
 ///
-/// `dataset` is one of LibTorch's, or anything with a const operator[] and size(), or a shared_ptr to one of these, or
-/// a tensor, whose rows are the samples. Batches are what its map(torch::data::transforms::Stack<>()) or the like
-/// makes; single samples (tensors, numbers, Examples, pairs and tuples of them) are stacked, whole numbers as int64;
-/// anything else comes as a vector. A LibTorch dataset is copied for each thread; one that is shared must bear several.
+/// `dataset` is a LibTorch dataset, or anything with a const operator[] and size(), or a shared_ptr to one of these, or
+/// a tensor whose rows are the samples. If the dataset collates batches itself, as
+/// map(torch::data::transforms::Stack<>()) does, they are returned unchanged. Single samples (tensors, numbers,
+/// Examples, pairs and tuples of them) are stacked, integers as int64; anything else becomes a vector. A LibTorch
+/// dataset is copied for each thread; a shared one must be safe to read from several threads.
 ///
-/// What each worker gets: every world-size-th sample of an order that is the same on all. All workers get the same
-/// number of batches: with drop_last what does not fill a batch on every worker is left out, otherwise a worker that
-/// would have a batch less gets a sample from the beginning of the order once more. The order, and that of the batches,
-/// does not depend on num_threads. Streams (get_batch(size) instead of get_batch(samples)) are read by each worker for
-/// itself: see StreamLoader, which is what is returned for them.
+/// Each worker gets every world-size-th sample of an order that is the same on all. All workers get the same number of
+/// batches: with drop_last, samples that do not fill a batch on every worker are dropped; otherwise a worker that would
+/// have one batch less gets a sample from the beginning of the order again. num_threads does not affect the order. For
+/// streams (get_batch(size) instead of get_batch(samples)) it returns a StreamLoader: each worker reads its own stream.
 ///
-/// Throws ConfigError for a dataset without size, and for options that cannot be. An error of the dataset is thrown
-/// where its batch would have been.
+/// Throws ConfigError for a dataset without a size and for invalid options. An exception of the dataset is thrown in
+/// place of its batch.
 template <class D>
 auto prepare_data_loader(D dataset, const DataLoaderOptions& options = {}) {
   using Dataset = decltype(detail::as_dataset(std::move(dataset)));

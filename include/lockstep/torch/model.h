@@ -12,21 +12,21 @@
 
 namespace lockstep::torch {
 
-/// How a model's copies on the workers are kept equal.
+/// How the copies of a model on the workers are kept equal.
 struct ModelOptions {
-  bool find_unused_parameters = false;        ///< some outputs do not depend on all parameters; costs time
-  bool broadcast_buffers = true;              ///< rank 0's buffers (running means, ...) before each training forward
-  std::optional<double> bucket_cap_mb{};      ///< bucket_bytes by the name that torch's DDP has for it, in MiB
-  std::int64_t bucket_bytes = 25 << 20;       ///< gradients are exchanged in pieces of about this size
-  std::int64_t first_bucket_bytes = 1 << 20;  ///< the piece that is ready first
-  bool gradients_in_buckets = true;           ///< gradients lie in the memory that is exchanged: no copy back
+  bool find_unused_parameters = false;    ///< some outputs do not depend on all parameters; costs time
+  bool broadcast_buffers = true;          ///< copy rank 0's buffers (running means, ...) before each training forward
+  std::optional<double> bucket_cap_mb{};  ///< bucket_bytes in MiB, under the name of torch's DDP
+  std::int64_t bucket_bytes = 25 << 20;   ///< gradients are exchanged in buckets of about this size
+  std::int64_t first_bucket_bytes = 1 << 20;  ///< size of the bucket that is ready first
+  bool gradients_in_buckets = true;           ///< gradients are stored in the buckets: no copy back
   std::optional<::torch::Device> device{};    ///< nothing: device()
 };
 
 class PreparedModule;
 
-/// While it lives, gradients of the model stay this worker's own and add up; the first backward pass of a forward()
-/// after it exchanges the sum.
+/// While it exists, gradients of the model are not exchanged and add up on this worker. The first backward pass whose
+/// forward() ran after it exchanges the sum.
 ///
 ///     {
 ///       auto guard = model->no_sync();
@@ -45,13 +45,13 @@ class NoSync {
   bool before_;
 };
 
-/// What PreparedModel is without the type of the user's module.
+/// The part of PreparedModel that does not depend on the type of the user's module.
 class PreparedModule : public ::torch::nn::Module {
  public:
   PreparedModule(std::shared_ptr<::torch::nn::Module> module, const ModelOptions& options);
   ~PreparedModule() override;
 
-  /// Call it around the forward passes whose gradients shall not be exchanged.
+  /// Hold the guard during forward passes whose gradients must not be exchanged.
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
   /// The user's module.
   const ::torch::nn::Module& wrapped() const { return *wrapped_; }
@@ -59,7 +59,7 @@ class PreparedModule : public ::torch::nn::Module {
 
  protected:
   void before_forward();
-  /// Whether after_forward() looks at the outputs.
+  /// Whether after_forward() uses the outputs.
   bool wants_outputs() const;
   void after_forward(const std::vector<::torch::Tensor>& outputs);
 
@@ -67,7 +67,7 @@ class PreparedModule : public ::torch::nn::Module {
   friend class NoSync;
   struct Replica;
   std::shared_ptr<::torch::nn::Module> wrapped_;
-  std::unique_ptr<Replica> replica_;  ///< none where there is nothing to exchange
+  std::unique_ptr<Replica> replica_;  ///< null if there is nothing to exchange
   bool sync_ = true;
 };
 
@@ -80,7 +80,7 @@ inline constexpr bool is_tuple<std::tuple<T...>> = true;
 template <class A, class B>
 inline constexpr bool is_tuple<std::pair<A, B>> = true;
 
-/// Appends the tensors of an output; false when it is of a kind into which it cannot look.
+/// Appends the tensors of an output; false if the output's type is not supported.
 template <class T>
 bool add_tensors(const T& output, std::vector<::torch::Tensor>& found) {
   if constexpr (std::is_convertible_v<const T&, const ::torch::Tensor&>) {
@@ -110,7 +110,7 @@ template <class M>
 std::shared_ptr<M> shared_module(std::unique_ptr<M> module) {
   return module;
 }
-/// Of a module holder (TORCH_MODULE), or of a module itself. Null for an empty holder.
+/// The module of a holder (TORCH_MODULE), or the module itself. Null for an empty holder.
 template <class M>
 auto shared_module(M module) {
   if constexpr (std::is_base_of_v<::torch::nn::Module, M>)
@@ -121,14 +121,14 @@ auto shared_module(M module) {
 
 }  // namespace detail
 
-/// A model whose copies on all workers are one: made by prepare_model(), which hands out a holder of it.
+/// A model whose copies on all workers stay equal. prepare_model() makes it and returns a holder of it.
 ///
-/// `model->forward(x)`, or `model(x)`, runs the user's forward; the backward pass of its result averages the gradients
-/// over all workers, in buckets, while it is still computing the rest. Every rank makes the same calls. Use
-/// `model->forward` and not `model->module().forward` for training: only the former exchanges gradients.
+/// `model->forward(x)`, or `model(x)`, runs the user's forward. The backward pass of its result averages the gradients
+/// over all workers, in buckets, while it is still computing the rest. Every rank must make the same calls. For
+/// training use `model->forward`, not `model->module().forward`, which exchanges no gradients.
 ///
-/// It is itself a torch::nn::Module, whose one child "module" is the user's: parameters(), train(), eval(), zero_grad()
-/// are as on any other. Optimizer::zero_grad() and Module::zero_grad() are both fine.
+/// It is itself a torch::nn::Module, whose only child "module" is the user's: parameters(), train(), eval() and
+/// zero_grad() work as usual. Both Optimizer::zero_grad() and Module::zero_grad() work.
 template <class M>
 class PreparedModel : public PreparedModule {
  public:
@@ -156,26 +156,26 @@ class PreparedModel : public PreparedModule {
   std::shared_ptr<M> module_;
 };
 
-/// What prepare_model() hands out: a module holder as those of TORCH_MODULE. Copies are the same model.
+/// Returned by prepare_model(): a module holder, as made by TORCH_MODULE. Copies refer to the same model.
 template <class M>
 class PreparedHolder : public ::torch::nn::ModuleHolder<PreparedModel<M>> {
  public:
   using ::torch::nn::ModuleHolder<PreparedModel<M>>::ModuleHolder;
   using Impl = PreparedModel<M>;
 
-  /// As `model->forward(...)`. The base's own cannot see a forward that is a template.
+  /// As `model->forward(...)`. The base's operator cannot call a forward that is a template.
   template <class... Args>
   auto operator()(Args&&... args) {
     return this->get()->forward(std::forward<Args>(args)...);
   }
 };
 
-/// Moves a model to this worker's device and joins it with its copies on the other workers: all begin with rank 0's
+/// Moves a model to this worker's device and connects it with its copies on the other workers: all start with rank 0's
 /// parameters and buffers. `model` is a module holder (TORCH_MODULE, torch::nn::Sequential, ...), a shared_ptr or
-/// unique_ptr to a module, or a module. It need not have parameters to train. With one worker there is nothing to
-/// exchange and everything else is the same. Every rank calls it. Throws ConfigError when the model is empty, when
-/// parameters or buffers differ between ranks in number or shape, and in a worker of a trainer that joins none
-/// (DataParallelTrainer). Tensors of GPUs are exchanged by NCCL, which has never run on real ones.
+/// unique_ptr to a module, or a module. It need not have trainable parameters. With one worker nothing is exchanged;
+/// everything else is the same. Every rank must call it. Throws ConfigError if the model is empty, if the number or
+/// shape of parameters or buffers differs between ranks, and under a trainer that does not connect its workers
+/// (DataParallelTrainer). NCCL exchanges tensors on GPUs; this has not been tested on real GPUs.
 ///
 ///     auto model = lockstep::torch::prepare_model(Net(), {.find_unused_parameters = true});
 ///     torch::optim::SGD optimizer(model->parameters(), 0.1);

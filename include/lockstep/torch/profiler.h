@@ -7,16 +7,17 @@
 namespace lockstep::torch {
 
 struct ProfileOptions {
-  std::filesystem::path directory{};  ///< empty: pytorch_profiler in the run directory, or here outside of a worker
-  std::filesystem::path file{};       ///< not empty: the trace itself; one of several workers adds .rank_<rank>
+  std::filesystem::path
+      directory{};  ///< empty: pytorch_profiler in the run directory, or in the working directory outside a worker
+  std::filesystem::path file{};  ///< not empty: the trace file; with several workers .rank_<rank> is appended
   bool record_shapes = false;
   bool profile_memory = false;
-  bool only_rank_zero = false;  ///< other ranks then record nothing
+  bool only_rank_zero = false;  ///< other ranks record nothing
 };
 
-/// Records what this worker does from its construction on, and saves it at its end as
-/// rank_<rank>.<number>.pt.trace.json, which Chrome (chrome://tracing), Perfetto and TensorBoard show. One at a time in
-/// a process, begun and ended in one thread; a second one is a ConfigError.
+/// Records what this worker does while it exists, and saves it as rank_<rank>.<number>.pt.trace.json, which Chrome
+/// (chrome://tracing), Perfetto and TensorBoard can show. One at a time per process, started and stopped in the same
+/// thread; a second one throws ConfigError.
 ///
 ///     {
 ///       auto trace = lockstep::torch::profile();
@@ -25,14 +26,14 @@ struct ProfileOptions {
 class Profile {
  public:
   explicit Profile(const ProfileOptions& options = {});
-  /// As stop(); an error is printed and not thrown.
+  /// As stop(), but an error is printed instead of thrown.
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
 
   /// Ends the recording and saves it; a second call does nothing. Throws StorageError.
   void stop();
-  /// Where the trace will lie; empty when this rank records nothing.
+  /// The path of the trace; empty if this rank records nothing.
   const std::filesystem::path& path() const { return path_; }
 
  private:

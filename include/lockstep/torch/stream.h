@@ -18,19 +18,19 @@ namespace lockstep::torch {
 
 namespace detail {
 
-/// Where a loader of a stream is, as a plain value; the epoch and the number of batches when it goes on there. Throws
-/// ConfigError when `state` is no such value, or of another number of workers.
+/// The position of a stream's loader as a plain value, and the inverse: epoch and number of batches. The inverse throws
+/// ConfigError if `state` is not such a value, or is of another number of workers.
 Value stream_state(std::int64_t epoch, std::int64_t batches);
 std::pair<std::int64_t, std::int64_t> stream_position(const Value& state);
-/// Throws ConfigError for options that cannot be, and for those that a stream does not have.
+/// Throws ConfigError for invalid options, and for those that do not apply to a stream.
 void check_stream_options(const DataLoaderOptions& options);
 
-/// Reads a dataset that gives the next batch, and not the samples that one asks for.
+/// Reads a dataset that returns the next batch, rather than given samples.
 template <class D>
 class StreamReader {
  public:
   using Answer = decltype(std::declval<D&>().get_batch(std::size_t{}));
-  /// Whether it says itself where an epoch ends; one that does can begin anew.
+  /// Whether the dataset says where an epoch ends; if so, it can be reset.
   static constexpr bool kEnds = requires(Answer answer) {
     answer.has_value();
     *answer;
@@ -76,17 +76,17 @@ class StreamReader {
 
 }  // namespace detail
 
-/// What prepare_data_loader() makes of a stream: LibTorch's StatefulDataset, StreamDataset, ChunkDataset, whose
-/// get_batch(size) gives whatever comes next. A stream cannot be divided from outside: each worker reads its own, and
-/// sees by rank() and world_size() which part that is (ChunkDataset: by its DistributedRandomSampler).
+/// What prepare_data_loader() returns for a stream: LibTorch's StatefulDataset, StreamDataset, ChunkDataset, whose
+/// get_batch(size) returns whatever comes next. A stream cannot be divided from outside: each worker reads its own
+/// part, which it selects by rank() and world_size() (ChunkDataset: by its DistributedRandomSampler).
 ///
-/// All workers get the same number of batches: before each one they agree that all have one, and the epoch is over for
-/// all when it is for one; the rest of the others is dropped. So every worker must be in the loop, or leave it at the
-/// same batch. A stateful dataset ends by an empty batch and is reset() for each epoch; any other after size() samples
-/// of this worker's, or, without size, never: leave its loop by `break`.
+/// All workers get the same number of batches: before each batch they check that all have one. The epoch ends for all
+/// when it ends for one; what the others have left is dropped. So every worker must run the loop, and leave it at the
+/// same batch. A stateful dataset ends with an empty batch and is reset() for each epoch. Any other dataset ends after
+/// size() samples of this worker, or, without a size, never: leave its loop with `break`.
 ///
-/// The rest is as in DataLoader. One thread reads ahead, however many num_threads says. The order is the stream's own
-/// affair: shuffle, order and drop_last are refused.
+/// The rest is as in DataLoader. At most one thread reads ahead, even if num_threads is larger. The stream decides its
+/// own order: shuffle, order and drop_last are refused.
 template <class D>
 class StreamLoader {
   struct State;
@@ -114,8 +114,8 @@ class StreamLoader {
     state_->upcoming = epoch;
   }
 
-  /// Counts batches: {"kind": "stream", "epoch": 1, "batches": 7, "world_size": 2}. To go on there, with as many
-  /// workers and the same batch size, the stream is read up to it and dropped.
+  /// Counts batches: {"kind": "stream", "epoch": 1, "batches": 7, "world_size": 2}. To continue there, with the same
+  /// number of workers and batch size, the first batches are read and dropped.
   Value state() const { return detail::stream_state(epoch(), state_->batches ? state_->handed : state_->skip); }
   void load_state(const Value& state) {
     const auto [epoch, batches] = detail::stream_position(state);
@@ -157,9 +157,9 @@ class StreamLoader {
 
     DataLoaderOptions options;
     detail::StreamReader<D> reader;
-    std::int64_t upcoming = 0;  ///< the epoch of the next pass, and the batches that it leaves out
+    std::int64_t upcoming = 0;  ///< the epoch of the next pass, and the batches that it skips
     std::int64_t skip = 0;
-    std::int64_t epoch = 0;  ///< of the pass that is going on, and its batches that were handed out
+    std::int64_t epoch = 0;  ///< of the current pass, and its batches that were returned
     std::int64_t handed = 0;
     std::optional<Batch> batch;
     std::optional<detail::Batches<std::optional<Batch>>> batches;  ///< last: its thread reads

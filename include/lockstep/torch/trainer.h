@@ -4,15 +4,15 @@
 
 namespace lockstep {
 
-/// Runs a LibTorch training function on many workers. As DataParallelTrainer; the function is registered by
+/// Runs a LibTorch training function on many workers. Works as DataParallelTrainer; register the function with
 /// LOCKSTEP_TRAIN_FUNCTION in a file that includes <lockstep/torch.h>.
 ///
-/// Workers whose function has returned leave together: none loses a peer in the middle of an exchange.
+/// Workers whose function has returned wait for the others, so no rank loses a peer in the middle of a collective.
 class TorchTrainer : public DataParallelTrainer {
  public:
-  /// Throws ConfigError when the options are wrong or the function is not registered. Starts nothing.
+  /// Throws ConfigError if the options are wrong or the function is not registered. Starts nothing.
   explicit TorchTrainer(TrainFunction function, TrainerOptions options = {});
-  /// A trainer that goes on with the run at `path`: same directory, latest good checkpoint.
+  /// A trainer that continues the run at `path`: same directory, latest valid checkpoint.
   static TorchTrainer restore(const std::filesystem::path& path, TrainFunction function);
 
  private:
@@ -21,7 +21,7 @@ class TorchTrainer : public DataParallelTrainer {
 
 namespace torch::detail {
 
-/// Runs a training function while prepare_model() and the rest know its session.
+/// Runs a training function; while it runs, prepare_model() and the rest know its session.
 void run(TrainFunction function, Session& session);
 
 template <TrainFunction function>
@@ -29,7 +29,7 @@ void with_torch(Session& session) {
   run(function, session);
 }
 
-/// Makes both known to worker processes; `joined` is what TorchTrainer runs.
+/// Registers both for worker processes; `joined` is what TorchTrainer runs.
 bool register_function(const char* name, TrainFunction plain, TrainFunction joined);
 
 }  // namespace torch::detail

@@ -46,8 +46,8 @@ class BaseTrainer(lockstep.DataParallelTrainer, metaclass=_AnyTrainer):
     ) -> None:
         if datasets or preprocessor is not None:
             raise NotAvailableError(
-                "[BaseTrainer] datasets and preprocessor cannot be given: data sets are not there yet; "
-                "read the data in training_loop()"
+                "[BaseTrainer] datasets and preprocessor cannot be given: its training_loop() runs in one place; "
+                "use a DataParallelTrainer, or read the data in training_loop()"
             )
         super().__init__(
             self.training_loop,
@@ -60,14 +60,14 @@ class BaseTrainer(lockstep.DataParallelTrainer, metaclass=_AnyTrainer):
         self.preprocessor = None
 
     def setup(self) -> None:
-        """In the worker, before ``training_loop()``."""
+        """Runs in the worker, before ``training_loop()``."""
 
     def preprocess_datasets(self) -> None:
-        """Never called while there are no data sets."""
+        """Never called: data sets do not exist yet."""
 
     def training_loop(self) -> None:
         """The training itself; ``session`` works in it. To be overridden."""
-        raise NotImplementedError(f"[{type(self).__name__}] training_loop() is not there; a BaseTrainer needs one")
+        raise NotImplementedError(f"[{type(self).__name__}] training_loop() is missing; a BaseTrainer needs one")
 
     def fit(self) -> Result:
         """As DataParallelTrainer.fit()."""

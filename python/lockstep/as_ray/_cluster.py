@@ -1,4 +1,4 @@
-"""``ray.init`` and its like, where the cluster is this machine and the object store this process."""
+"""``ray.init`` and similar functions; the cluster is this machine, and the object store is this process."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ class Context(dict[str, Any]):
 
 
 _started: Context | None = None
-_told: dict[str, float] = {}
-"""Resources that init() was told of."""
 
 
 def init(
@@ -52,10 +50,11 @@ def init(
     ignore_reinit_error: bool = False,
     **ignored: Any,
 ) -> Context:
-    """Starts nothing and limits nothing: workers are started by trainers, on this machine.
+    """Starts nothing: workers are started by trainers, on this machine.
 
-    Resources given here are what ``cluster_resources()`` tells. A second call without ``shutdown()`` raises
-    ConfigError, a RuntimeError, unless `ignore_reinit_error`.
+    The resources given here replace what the machine has, for ``ScalingConfig(resources_per_worker=...)`` and
+    ``cluster_resources()``; more CPUs than cores is fine. A second call without ``shutdown()`` raises ConfigError,
+    which is a RuntimeError, unless `ignore_reinit_error` is set.
     """
     global _started
     if is_initialized():
@@ -65,20 +64,20 @@ def init(
             )
         return _started if _started is not None else _context()
     given = {"CPU": num_cpus, "GPU": num_gpus, **(resources or {})}
-    _told.update({name: float(amount) for name, amount in given.items() if amount is not None})
+    _core.declare_resources({name: float(amount) for name, amount in given.items() if amount is not None})
     _started = _context()
     return _started
 
 
 def shutdown(*args: Any, **kwargs: Any) -> None:
-    """Forgets ``init()``. Runs are not touched."""
+    """Undoes ``init()``. Runs are not affected."""
     global _started
     _started = None
-    _told.clear()
+    _core.declare_resources({})
 
 
 def is_initialized() -> bool:
-    """Whether ``init()`` was called, or put() or get() which do the same. Always in a worker."""
+    """Whether ``init()`` was called, or put() or get(), which call it. Always True in a worker."""
     return _started is not None or session._session is not None
 
 
@@ -88,7 +87,7 @@ def _context() -> Context:
 
 
 class ObjectRef:
-    """A value that was ``put()``; it is in this process, and goes along when the reference is pickled."""
+    """A value that was ``put()``. It is in this process, and is pickled together with the reference."""
 
     _value: Any
 
@@ -128,15 +127,20 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
 
 
 def cluster_resources() -> dict[str, float]:
-    """What this machine has, or what ``init()`` was told: CPU, GPU where there are any, memory in bytes, the node."""
-    found = {name: amount for name, amount in _core.node_resources().items() if amount}
-    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return {"memory": memory, f"node:{get_node_ip_address()}": 1.0, **found, **_told}
+    """The resources of this machine, or those passed to ``init()``: CPU, GPU if there are any, memory in bytes, the
+    node."""
+    return _with_memory(_core.total_resources())
 
 
 def available_resources() -> dict[str, float]:
-    """The same as ``cluster_resources()``: nothing is ever reserved."""
-    return cluster_resources()
+    """The part of ``cluster_resources()`` that no worker holds. A worker that asked for no CPU counts as one CPU."""
+    return _with_memory(_core.available_resources())
+
+
+def _with_memory(resources: dict[str, float]) -> dict[str, float]:
+    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    there = {name: amount for name, amount in resources.items() if amount}
+    return {"memory": memory, f"node:{get_node_ip_address()}": 1.0, **there}
 
 
 def nodes() -> list[dict[str, Any]]:
@@ -156,12 +160,12 @@ def nodes() -> list[dict[str, Any]]:
 
 
 def get_node_ip_address() -> str:
-    """The address of this machine towards others; 127.0.0.1 where it has none."""
+    """The address of this machine as others see it; the loopback if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unsent:
         try:
             unsent.connect(("192.0.2.1", 9))  # chooses an interface; nothing is sent
         except OSError:
-            return "127.0.0.1"
+            return _core.LOOPBACK
         return str(unsent.getsockname()[0])
 
 
@@ -179,14 +183,14 @@ def _refuse(name: str, what: str, instead: str) -> NoReturn:
 
 
 class Remote:
-    """What ``@ray.remote`` makes of a function or class: it can be defined, not called."""
+    """The result of ``@ray.remote`` on a function or class: it can be defined, but not called."""
 
     def __init__(self, wrapped: Callable[..., Any]) -> None:
         functools.update_wrapper(self, wrapped, updated=())
         self._is_class = isinstance(wrapped, type)
 
     def options(self, *args: Any, **kwargs: Any) -> Remote:
-        """Accepted; they matter only to a call."""
+        """Accepted without effect."""
         return self
 
     def remote(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -200,20 +204,20 @@ class Remote:
     bind = remote
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Ray refuses this as well."""
+        """Raises TypeError, as Ray does."""
         name = getattr(self.__wrapped__, "__qualname__", "it")  # type: ignore[attr-defined]
         _refuse("remote", f"{name} is remote and cannot be called", "leave out @ray.remote to call it in this process")
 
 
 def remote(*args: Any, **options: Any) -> Any:
-    """``@ray.remote`` and ``@ray.remote(num_cpus=1)``: what they decorate fails at its ``.remote()``."""
+    """``@ray.remote`` and ``@ray.remote(num_cpus=1)``: the ``.remote()`` of the decorated object raises."""
     if len(args) == 1 and callable(args[0]) and not options:
         return Remote(args[0])
     return Remote
 
 
 def method(*args: Any, **options: Any) -> Any:
-    """A decorator of an actor's methods; leaves them as they are."""
+    """A decorator of an actor's methods; does not change them."""
     return args[0] if args and callable(args[0]) else lambda function: function
 
 

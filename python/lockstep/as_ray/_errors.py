@@ -1,4 +1,4 @@
-"""What the alias raises of its own."""
+"""The errors of the alias."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older Keras callback, where Ray 2.6 has it: it can be imported, and says what took its place when it is made."""
+"""The older Keras callback of Ray 2.6: it can be imported; creating it raises an error that names its replacement."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ class Callback:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise DeprecationWarning(
-            "[ray.air.integrations.keras.Callback] it is no longer there since Ray 2.6; make a "
+            "[ray.air.integrations.keras.Callback] it was removed in Ray 2.6; make a "
             "ReportCheckpointCallback(metrics=..., report_metrics_on=..., checkpoint_on=...) of the same module"
         )

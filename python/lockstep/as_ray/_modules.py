@@ -1,4 +1,4 @@
-"""Makes the modules of the table: each when it is first imported, each of its names when it is first asked for."""
+"""Creates the modules of the table on first import, and each of their names on first access."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from lockstep import _worker_imports
 from lockstep.as_ray._errors import NoSuchPartError, NotAvailableError, RealRayError
 from lockstep.as_ray._table import MODULES, RELEASES, At, Later, Names, PerRelease, Shared, Value
 from lockstep.errors import ConfigError
@@ -19,22 +20,28 @@ DEFAULT_RELEASE = "2.6"
 
 
 def install() -> str:
-    """Puts the alias in front of all other ways to find ``ray``, and gives its release. Workers and children follow.
+    """Puts the alias in front of all other import finders for ``ray``, and returns its release. Workers and child
+    processes inherit it.
 
-    The second time it changes nothing.
+    A second call changes nothing.
     """
     there = next((finder for finder in sys.meta_path if isinstance(finder, Finder)), None)
     if there is not None:
-        os.environ["LOCKSTEP_AS_RAY"] = there.release
-        return there.release
+        return _hand_down(there.release)
     release = _chosen_release()
-    if "lockstep._worker" not in sys.modules:  # there the process that called fit() has decided
+    if "lockstep._worker" not in sys.modules:  # in a worker, the process that called fit() has already checked
         _refuse_real_ray()
     sys.meta_path.insert(0, Finder(release))
-    os.environ["LOCKSTEP_AS_RAY"] = release
     for name, content in MODULES.items():
         if isinstance(content, Shared) and content.module in sys.modules:
             _complete(sys.modules[content.module], name, content.added, release)
+    return _hand_down(release)
+
+
+def _hand_down(release: str) -> str:
+    """Lets workers and child processes have the alias too."""
+    os.environ["LOCKSTEP_AS_RAY"] = release
+    _worker_imports.add("lockstep.as_ray", preload=(__name__, "lockstep.as_ray._table"))
     return release
 
 
@@ -48,12 +55,12 @@ def _chosen_release() -> str:
 
 
 def _refuse_real_ray() -> None:
-    """Raises RealRayError where ``import ray`` finds something already, unless the environment insists."""
+    """Raises RealRayError if ``import ray`` would find a real Ray, unless LOCKSTEP_AS_RAY_SHADOW is set."""
     if "ray" in sys.modules:
         where = f"it has been imported from {getattr(sys.modules['ray'], '__file__', None)}"
     else:
         spec = importlib.util.find_spec("ray")
-        if spec is None or spec.origin is None:  # a plain directory of that name is no package
+        if spec is None or spec.origin is None:  # a plain directory of that name is not a package
             return
         where = f"it is installed: {spec.origin}"
     if os.environ.get("LOCKSTEP_AS_RAY_SHADOW", "0") not in ("", "0"):
@@ -67,13 +74,13 @@ def _refuse_real_ray() -> None:
 
 
 class Finder:
-    """Finds and loads ``ray`` and all below it; asked before the others."""
+    """Finds and loads ``ray`` and its submodules; runs before the other finders."""
 
     def __init__(self, release: str) -> None:
         self.release = release
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """A spec for a name of the table, None for what is not Ray's.
+        """A spec for a name of the table; None for modules that are not Ray's.
 
         Raises ModuleNotFoundError for other names of Ray: below a module that is Lockstep's own, Lockstep's files
         would be found and loaded a second time.
@@ -89,11 +96,11 @@ class Finder:
         )
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """A plain one: pickling knows those, and sends them by name."""
+        """A plain module, which is pickled by name."""
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Fills the module in, or replaces it by the module of Lockstep that it is."""
+        """Fills the module, or replaces it by the module of Lockstep that it stands for."""
         name = module.__name__
         content = MODULES[name]
         if isinstance(content, Shared):
@@ -107,7 +114,7 @@ class Finder:
 
 
 def _complete(shared: ModuleType, name: str, added: Names, release: str) -> None:
-    """Gives a module of Lockstep the names that Ray's has beyond it."""
+    """Adds the names to a module of Lockstep that Ray's has in addition."""
     for attribute, entry in added.items():
         if not hasattr(shared, attribute):
             setattr(shared, attribute, _object(name, attribute, entry, release))
@@ -119,7 +126,7 @@ def _public(name: str, names: Names) -> list[str]:
 
 
 def _attributes(module: ModuleType, names: Names, release: str) -> Callable[[str], Any]:
-    """The module's ``__getattr__``: finds a name once and keeps it."""
+    """The module's ``__getattr__``: looks up a name once and stores it."""
     name = module.__name__
 
     def find(attribute: str) -> Any:
@@ -132,7 +139,7 @@ def _attributes(module: ModuleType, names: Names, release: str) -> Callable[[str
         if f"{name}.{attribute}" in MODULES:
             return importlib.import_module(f"{name}.{attribute}")
         later = [entry for entry in names.values() if isinstance(entry, Later)]
-        # Where most is still to come, an unknown name is likely to be part of that.
+        # In modules that are mostly missing, an unknown name is probably one of the missing ones.
         if 2 * len(later) > len(names) and not attribute.startswith("_"):
             raise NoSuchPartError(_why(name, attribute, later[0]))
         raise AttributeError(
@@ -154,7 +161,7 @@ def _is_there(module: ModuleType, attribute: str) -> bool:
 
 
 def _object(module: str, name: str, entry: At | Later | PerRelease | Value, release: str) -> Any:
-    """What the table's entry for ``module.name`` means."""
+    """The object for the table's entry ``module.name``."""
     if isinstance(entry, PerRelease):
         return entry.by_release[release]
     if isinstance(entry, Value):
@@ -184,7 +191,8 @@ def _why(module: str, name: str, entry: Later) -> str:
 
 
 class _Unmade(type):
-    """The class of classes that are not there yet: good for isinstance(), annotations and as a base, no more."""
+    """The metaclass of missing classes: they can be used in isinstance(), in annotations and as a base, but not
+    created."""
 
     _lockstep_why: str
 

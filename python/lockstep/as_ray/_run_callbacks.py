@@ -32,12 +32,12 @@ class _Adapter(SGDCallback):
             self._callback.on_result({**metrics, "training_iteration": metrics.get("_training_iteration")})
 
     def finish_training(self, error: bool = False, **info: Any) -> None:
-        failure = LockstepError("[run] the run failed") if error else None
+        failure = LockstepError("[trainer] the run failed") if error else None
         self._callback.on_end(Result(path=self._logdir, state="failed" if error else "finished", error=failure))
 
 
 class MLflowLoggerCallback(_Adapter):
-    """Writes a run of ``Trainer.run`` into MLflow; the arguments are those of Lockstep's own, by keyword too."""
+    """Writes a run of ``Trainer.run`` into MLflow; takes the same arguments as Lockstep's own callback."""
 
     def __init__(
         self, tracking_uri: str | None = None, *, worker_to_log: int = 0, logdir: Any = None, **options: Any
@@ -46,7 +46,7 @@ class MLflowLoggerCallback(_Adapter):
 
 
 class TorchTensorboardProfilerCallback(_Adapter, callbacks.TorchTensorboardProfilerCallback):
-    """Lockstep's own, which can be given to ``Trainer.run`` as well as to ``RunConfig``."""
+    """Lockstep's own callback, which can be passed to ``Trainer.run`` as well as to ``RunConfig``."""
 
     def __init__(self, logdir: Any = None, workers_to_log: Any = None) -> None:
         _Adapter.__init__(self, self)

@@ -1,7 +1,7 @@
-"""The table: every module of Ray that there is, and where each of its names lies in Lockstep.
+"""The table of all modules of Ray that exist here, and where each of their names is in Lockstep.
 
-To add a name, write it behind the module it lies in. What is not there yet is an entry of the same table: once Lockstep
-has it, ``later(TUNING, ...)`` becomes ``at("lockstep.tune", ...)``.
+To add a name, write it after its module. Names that Lockstep does not have yet are in the same table: once Lockstep has
+them, ``later(TUNING, ...)`` becomes ``at("lockstep.tune", ...)``.
 """
 
 from __future__ import annotations
@@ -51,31 +51,28 @@ Names = Mapping[str, At | Later | PerRelease | Value]
 
 
 class Shared(NamedTuple):
-    """A module that is Lockstep's own, the same object; `added` are names that Lockstep's does not have."""
+    """A module that is the same object as Lockstep's; `added` are names that Lockstep's does not have."""
 
     module: str
     added: Names = MappingProxyType({})
 
 
-DATA = Topic(
-    "data sets are not there yet",
-    "read the data in the training function; with PyTorch, pass a DataLoader to prepare_data_loader()",
-)
-TUNING = Topic("tuning is not there yet", "make a trainer for each configuration and call its fit()")
+DATA = Topic("this part of Ray Data is not available yet", "use a Dataset as it is: it streams, and epochs repeat it")
+TUNING = Topic("tuning is not available yet", "make a trainer for each configuration and call its fit()")
 PREDICTION = Topic(
-    "prediction on data sets is not there yet",
+    "prediction on data sets is not available yet",
     "load the model from the checkpoint (to_dict(), get_model()) and call it",
 )
 
 
 def at(module: str, names: str) -> dict[str, At]:
-    """Names, separated by spaces, that lie in one module of Lockstep; ``Ray=Lockstep`` where they differ."""
+    """Names, separated by spaces, of one module of Lockstep; ``Ray=Lockstep`` if they differ."""
     pairs = (word.partition("=") for word in names.split())
     return {name: At(module, other) for name, _, other in pairs}
 
 
 def later(topic: Topic, *, classes: str = "", functions: str = "") -> dict[str, Later]:
-    """Names that are not there yet."""
+    """Names that do not exist yet."""
     return {name: Later(topic, True) for name in classes.split()} | {
         name: Later(topic, False) for name in functions.split()
     }
@@ -88,7 +85,7 @@ def values(**constants: Any) -> dict[str, Value]:
 
 _CLUSTER = "lockstep.as_ray._cluster"
 _TUNE = "lockstep.as_ray._tune"
-_SHARD = later(DATA, functions="get_dataset_shard")
+_SHARD = at("lockstep.session", "get_dataset_shard")
 _TRAINER = {
     **at("lockstep.as_ray._base_trainer", "BaseTrainer"),
     **at("lockstep", "TrainingFailedError"),
@@ -107,7 +104,7 @@ _ENVIRONMENT = values(
     DISABLE_LAZY_CHECKPOINTING_ENV="TRAIN_DISABLE_LAZY_CHECKPOINTING",
 )
 _AUTOFILLED = at(
-    "lockstep.sgd.constants",
+    "lockstep.sgd.names",
     "BASIC_AUTOFILLED_KEYS DETAILED_AUTOFILLED_KEYS TIMESTAMP TIME_THIS_ITER_S TRAINING_ITERATION DATE HOSTNAME"
     " NODE_IP PID TIME_TOTAL_S TUNE_CHECKPOINT_FILE_NAME",
 )
@@ -184,7 +181,7 @@ MODULES: Mapping[str, Names | Shared] = {
         **at("lockstep.sgd", "TrainingIterator=SGDIterator"),
         **values(TRAIN_DATASET_KEY="train"),
         **_SHARD,
-        **later(DATA, classes="DataConfig"),
+        **at("lockstep.config", "DataConfig"),
         **later(TUNING, classes="SyncConfig"),
     },
     "ray.train.context": at("lockstep.train", "TrainContext get_context"),
@@ -241,14 +238,14 @@ MODULES: Mapping[str, Names | Shared] = {
     "ray.train.horovod.config": at("lockstep.horovod", "HorovodConfig"),
     "ray.train.horovod.horovod_trainer": at("lockstep.horovod", "HorovodTrainer"),
     # ------------------------------------------------------------------ RaySGD
-    "ray.sgd": later(DATA, functions="get_data_shard get_dataset"),
+    "ray.sgd": at("lockstep.sgd", "get_data_shard get_dataset=get_dataset_shard"),
     "ray.util.sgd": {},
     "ray.util.sgd.v2": {
         **at("lockstep.sgd", f"{_FUNCTIONS} BackendConfig CheckpointConfig CheckpointStrategy JsonLoggerCallback"),
         **at("lockstep.sgd", "PrintCallback SGDCallback SGDIterator TBXLoggerCallback TorchConfig Trainer"),
         **at("lockstep.horovod", "HorovodConfig"),
         **at("lockstep.tensorflow", "TensorflowConfig"),
-        **later(DATA, functions="get_data_shard get_dataset_shard"),
+        **at("lockstep.sgd", "get_data_shard get_dataset_shard"),
     },
     "ray.util.sgd.v2.trainer": at("lockstep.sgd", "SGDIterator Trainer"),
     "ray.util.sgd.v2.backends": {},
@@ -261,11 +258,11 @@ MODULES: Mapping[str, Names | Shared] = {
     "ray.util.sgd.v2.checkpoint": at("lockstep.sgd", "CheckpointStrategy"),
     "ray.util.sgd.v2.constants": {
         **_AUTOFILLED,
-        **at("lockstep.sgd.constants", "ENABLE_DETAILED_AUTOFILLED_METRICS_ENV"),
+        **at("lockstep.sgd.names", "ENABLE_DETAILED_AUTOFILLED_METRICS_ENV"),
     },
     "ray.util.sgd.v2.session": at("lockstep.sgd", _FUNCTIONS),
-    "ray.util.sgd.v2.utils": at("lockstep.sgd.utils", "construct_path"),
-    "ray.util.sgd.v2.worker_group": at("lockstep.sgd.worker_group", "WorkerGroup"),
+    "ray.util.sgd.v2.utils": at("lockstep.sgd.paths", "construct_path"),
+    "ray.util.sgd.v2.worker_group": at("lockstep.worker_group", "WorkerGroup"),
     # ------------------------------------------------------------------ Tune: what callbacks and loggers need
     "ray.tune": {
         **at(_TUNE, "Callback TuneError"),
@@ -325,16 +322,31 @@ MODULES: Mapping[str, Names | Shared] = {
     "ray.tune.tuner": later(TUNING, classes="TuneConfig Tuner"),
     "ray.tune.utils": at(_TUNE, "flatten_dict"),
     # ------------------------------------------------------------------ Data
-    "ray.data": later(
-        DATA,
-        classes="ActorPoolStrategy DataIterator Dataset DatasetPipeline Preprocessor",
-        functions="from_arrow from_items from_numpy from_pandas range range_table range_tensor read_csv read_parquet",
-    ),
+    "ray.data": {
+        **at("lockstep.data", "DataIterator Dataset Preprocessor"),
+        **at(
+            "lockstep.as_ray._data",
+            "ActorPoolStrategy from_arrow from_arrow_refs from_huggingface from_items from_numpy from_numpy_refs"
+            " from_pandas from_pandas_refs from_torch range range_tensor read_binary_files read_csv read_images"
+            " read_json read_numpy read_parquet read_parquet_bulk read_text",
+        ),
+        **later(DATA, classes="DatasetPipeline", functions="range_table"),
+    },
+    "ray.data.aggregate": Shared("lockstep.data.aggregate"),
+    "ray.data.dataset": at("lockstep.data", "Dataset"),
+    "ray.data.grouped_data": at("lockstep.data", "GroupedData"),
+    "ray.data.iterator": at("lockstep.data", "DataIterator"),
     "ray.data.block": later(DATA, classes="BlockAccessor"),
     "ray.data.context": later(DATA, classes="DataContext DatasetContext"),
     "ray.data.extensions": {},
     "ray.data.extensions.tensor_extension": later(DATA, classes="ArrowTensorType"),
-    "ray.data.preprocessor": later(DATA, classes="Preprocessor"),
-    "ray.data.preprocessors": later(DATA, classes="BatchMapper Concatenator"),
-    "ray.data.preprocessors.batch_mapper": later(DATA, classes="BatchMapper"),
+    "ray.data.preprocessor": at("lockstep.data.preprocessors", "Preprocessor PreprocessorNotFittedException"),
+    "ray.data.preprocessors": at(
+        "lockstep.data.preprocessors",
+        "BatchMapper Categorizer Chain Concatenator CountVectorizer CustomKBinsDiscretizer FeatureHasher"
+        " HashingVectorizer LabelEncoder MaxAbsScaler MinMaxScaler MultiHotEncoder Normalizer OneHotEncoder"
+        " OrdinalEncoder PowerTransformer RobustScaler SimpleImputer StandardScaler Tokenizer TorchVisionPreprocessor"
+        " UniformKBinsDiscretizer",
+    ),
+    "ray.data.preprocessors.batch_mapper": at("lockstep.data.preprocessors", "BatchMapper"),
 }

@@ -1,4 +1,4 @@
-"""Callbacks in the shape of Ray Tune, and the few other things of it that runs without tuning need."""
+"""Callbacks with the interface of Ray Tune, and the few other names of it that scripts without tuning need."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import lockstep
 from lockstep import _core
+from lockstep._nested import leaves
 from lockstep.callbacks import RunInfo, Trial
 from lockstep.errors import LockstepError
 from lockstep.result import AUTOFILLED_KEYS
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
     from lockstep.result import Result
 
 TuneError = LockstepError
-"""Every error of Lockstep is one, so that scripts that catch it do."""
+"""Every error of Lockstep is a TuneError, so scripts that catch it work."""
 
 AUTO_RESULT_KEYS = tuple(sorted(key for key in AUTOFILLED_KEYS if not key.startswith("_")))
 DEFAULT_RESULTS_DIR = _core.default_storage_path()
 
 
 class _AnyCallback(type):
-    """Makes every callback of Lockstep one of Tune's: loggers are, there."""
+    """Makes every callback of Lockstep an instance of Tune's Callback, as loggers are in Ray."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, lockstep.Callback) if cls is Callback else super().__instancecheck__(instance)
@@ -46,13 +47,13 @@ class Callback(lockstep.Callback, metaclass=_AnyCallback):
     _iteration: int = 0
 
     def setup(self, **info: Any) -> None:
-        """Before all else."""
+        """Called before all other hooks."""
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """The run starts."""
 
     def on_trial_restore(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """The workers were started again after a failure."""
+        """The workers were restarted after a failure."""
 
     def on_trial_save(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """``trial.checkpoint`` was committed."""
@@ -63,13 +64,13 @@ class Callback(lockstep.Callback, metaclass=_AnyCallback):
         """Rank 0 reported."""
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """The run ended well."""
+        """The run finished."""
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """An attempt failed, and another one follows."""
+        """An attempt failed and is retried."""
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """The run failed for good."""
+        """The run failed, and is not retried."""
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Before each result."""
@@ -78,7 +79,7 @@ class Callback(lockstep.Callback, metaclass=_AnyCallback):
         """After each result."""
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
-        """After all else."""
+        """Called after all other hooks."""
 
     # ------------------------------------------------------------------ from Lockstep's hooks to Tune's
 
@@ -114,7 +115,7 @@ class Callback(lockstep.Callback, metaclass=_AnyCallback):
 
     def on_end(self, result: Result) -> None:
         trial: Trial | None = self.__dict__.get("_trial")
-        if trial is None:  # another callback refused to start, before this one was asked
+        if trial is None:  # another callback raised in on_start before this one was called
             return
         trial.status = "TERMINATED" if result.error is None else "ERROR"
         self._tell("on_trial_complete" if result.error is None else "on_trial_error")
@@ -125,7 +126,8 @@ class Callback(lockstep.Callback, metaclass=_AnyCallback):
 
 
 def _of_two_meanings(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """Tune's ``on_checkpoint(iteration, trials, trial, checkpoint)``, which can be called as Lockstep's too."""
+    """Tune's ``on_checkpoint(iteration, trials, trial, checkpoint)``, which can also be called with Lockstep's
+    arguments."""
 
     @functools.wraps(hook)
     def on_checkpoint(self: Callback, *args: Any, **kwargs: Any) -> Any:
@@ -144,13 +146,14 @@ def flatten_dict(dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter:
     >>> flatten_dict({"loss": {"train": 1, "test": 2}})
     {'loss/train': 1, 'loss/test': 2}
     """
-    flat: dict[str, Any] = {}
-    for key, value in dt.items():
-        if prevent_delimiter and delimiter in key:
+    if prevent_delimiter:
+        _refuse_delimiter(dt, delimiter)
+    return dict(leaves(dt, delimiter))
+
+
+def _refuse_delimiter(values: Mapping[str, Any], delimiter: str) -> None:
+    for key, value in values.items():
+        if delimiter in key:
             raise ValueError(f"[flatten_dict] the key {key!r} holds the delimiter {delimiter!r}")
-        if isinstance(value, Mapping) and value:
-            inner = flatten_dict(value, delimiter, prevent_delimiter)
-            flat.update({f"{key}{delimiter}{name}": item for name, item in inner.items()})
-        else:
-            flat[key] = value
-    return flat
+        if isinstance(value, Mapping):
+            _refuse_delimiter(value, delimiter)

@@ -1,4 +1,4 @@
-"""Horovod on many workers, started and joined by Lockstep. For example::
+"""Horovod on many workers, which Lockstep starts and connects. For example::
 
 from lockstep import ScalingConfig, session
 from lockstep.horovod import HorovodTrainer
@@ -13,7 +13,7 @@ def train_func():
 
 HorovodTrainer(train_func, scaling_config=ScalingConfig(num_workers=4)).fit()
 
-Importing this imports no Horovod: the process that calls ``fit()`` need not load it.
+Importing this module does not import Horovod: the process that calls ``fit()`` need not load it.
 """
 
 from lockstep.horovod.config import HorovodConfig

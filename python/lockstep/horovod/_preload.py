@@ -1,7 +1,7 @@
 """What the fork server imports before it forks the workers of a Horovod run.
 
-Horovod starts its thread in ``hvd.init()``, not when it is imported. One that was built for TensorFlow alone brings
-nothing here: TensorFlow cannot be forked.
+Horovod starts its thread in ``hvd.init()``, not when it is imported. If it was built only for TensorFlow, nothing of
+it is imported here.
 """
 
 import contextlib

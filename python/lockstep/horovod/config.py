@@ -1,4 +1,4 @@
-"""How the workers of a Horovod run find each other."""
+"""How the workers of a Horovod run connect."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lockstep import _core, session
-from lockstep._framework_packages import is_installed
+from lockstep._installed import is_installed
 from lockstep.backend import BackendConfig
 from lockstep.errors import ConfigError, LockstepTimeoutError
 from lockstep.horovod import losses
 
 LOOPBACK = "lo"
+"""The interface, which workers of one machine use."""
 ELASTIC_TIMEOUT_S = 10
-"""The longest that an elastic job's exchange with a dead rank can last."""
+"""In elastic jobs a collective with a dead rank fails after this many seconds at the latest."""
 LEAVE_TOGETHER_WITHIN = 30.0
-"""How long a rank whose function has ended keeps its connections for the others, in seconds."""
+"""After this many seconds, a rank whose function has ended closes its connections to the others."""
 FOR_EVER = 10 * 365 * 86400.0
 LONGEST_TIMEOUT_S = 2**31 - 1
-"""Horovod reads its timeout as a number of 32 bits, and ends in a negative one."""
+"""Horovod reads its timeout as a signed 32-bit number; a larger value would become negative."""
 _FRAMEWORKS = ("horovod.torch", "horovod.tensorflow", "horovod.mxnet")
 _LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Horovod has been shut down")
 
 
 @dataclass
 class HorovodConfig(BackendConfig):
-    """Sets the variables that ``hvd.init()`` reads, and has the run keep the store through which ranks find each other.
+    """Sets the variables that ``hvd.init()`` reads, and makes the run host the store through which ranks find each
+    other.
 
     >>> HorovodConfig(elastic=True).run_options()["replace_workers"]
     True
@@ -38,27 +40,28 @@ class HorovodConfig(BackendConfig):
     preload: ClassVar[tuple[str, ...]] = ("lockstep.horovod._preload",)
 
     nics: Collection[str] | None = None
-    """Network interfaces to use; Gloo takes the first. None: the loopback, as all workers are on one machine."""
+    """Network interfaces to use; Gloo uses the first. None: the loopback if all workers are on one machine, otherwise
+    what Horovod chooses."""
     verbose: int = 1
-    """0: Horovod's errors only; 1: its warnings too; 2: all that it has to say."""
+    """0: Horovod's errors only; 1: also warnings; 2: everything."""
     key: str | None = None
-    """Accepted for scripts that give it, as the four below: no worker is started through ssh."""
+    """Accepted without effect, as are the four below: no worker is started through ssh."""
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
     ssh_str: str | None = None
     timeout_s: int | None = 300
     """How long ranks wait for each other in ``hvd.init()``, and for data in a collective that all have entered; None:
-    Horovod's own 30 s. A rank that is late to enter one is waited for without end."""
+    Horovod's own 30 s. There is no timeout for a rank that is late to enter a collective."""
     placement_group_timeout_s: int = 100
     elastic: bool = False
-    """For functions that train in ``hvd.elastic.run``: a rank that dies is replaced alone, and the others go on from
-    ``state.commit()``. Each death takes one of ``FailureConfig(max_failures=)``."""
+    """For functions that train in ``hvd.elastic.run``: only a rank that dies is replaced, and the others continue from
+    ``state.commit()``. Each death counts towards ``FailureConfig(max_failures=)``."""
     hosts: Sequence[str] | None = None
-    """By rank: the name of the host where Horovod is to take it to live, to try out what depends on local and cross
-    ranks; ranks of one host stand together. None: one host."""
+    """For each rank, the host name that Horovod sees; to try out code that depends on local and cross ranks. Ranks of
+    one host must be adjacent. None: one host."""
     min_workers: int | None = None
-    """With ``elastic``: when a rank has died and the new one is late, so many others go on without it, as a smaller
-    world, until it is there. None: they wait for it."""
+    """With ``elastic``: if a rank has died and the new one is late, the others continue without it if there are at
+    least this many, as a smaller world, until it is ready. None: they wait for it."""
 
     def __post_init__(self) -> None:
         self._check_fields()
@@ -129,7 +132,9 @@ class HorovodConfig(BackendConfig):
             )
 
     def _nics(self) -> list[str]:
-        nics = list(self.nics or [LOOPBACK])
+        if self.nics is None:
+            return [LOOPBACK] if session._is_on_loopback() else []
+        nics = list(self.nics)
         if isinstance(self.nics, (set, frozenset)):
             nics.sort()
         return nics
@@ -151,11 +156,11 @@ class HorovodConfig(BackendConfig):
             _wrappers.load_plain_names()
             worker.checkpoint_type = TorchCheckpoint
             _set_threads()
-            torch.seed()  # the fork server's generator is the same on every rank
+            torch.seed()  # forked workers inherit the fork server's generator, the same on every rank
 
     def on_function_start(self) -> None:
-        """The run's rendezvous, which is another one in a worker's next run."""
-        place = session._get("HorovodConfig.on_function_start").core.begin["extra"]["rendezvous"]
+        """Sets the address of the run's rendezvous, which changes in a worker's next run."""
+        place = session._get("HorovodConfig.on_function_start").core.begin["services"]["rendezvous"]
         os.environ.update(self._variables(place))
         if self.elastic:
             losses.watch(place, session.get_world_rank())
@@ -175,25 +180,25 @@ class HorovodConfig(BackendConfig):
             "HOROVOD_GLOO_RENDEZVOUS_PORT": place["port"],
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
-            "HOROVOD_GLOO_IFACE": nics[0],
-            "NCCL_SOCKET_IFNAME": ",".join(nics),
             "HOROVOD_GLOO_TIMEOUT_SECONDS": min(timeout, ELASTIC_TIMEOUT_S) if self.elastic else timeout,
             "HOROVOD_ELASTIC": int(self.elastic),
             "HOROVOD_LOG_LEVEL": os.environ.get("HOROVOD_LOG_LEVEL") or _log_level(self.verbose),
         }
+        if nics:
+            variables.update(HOROVOD_GLOO_IFACE=nics[0], NCCL_SOCKET_IFNAME=",".join(nics))
         return {name: str(value) for name, value in variables.items()}
 
     def on_worker_end(self) -> None:
-        """The end of one rank is an error to those that still exchange: they leave together.
+        """The exit of one rank is an error to ranks that are still in a collective, so all ranks leave together.
 
-        A rank that others keep waiting for long gives up its connections: one that waits for it in a collective, for
-        ever, then fails at once.
+        A rank that has waited too long for the others closes its connections, so that a rank that waits for it in a
+        collective fails at once instead of waiting forever.
         """
         worker = session._get("HorovodConfig.on_worker_end")
         if worker.world_size == 1:
             return _shut_down()
         if self.elastic:
-            losses.tell_done(worker.core.begin["extra"]["rendezvous"], worker.rank)
+            losses.tell_done(worker.core.begin["services"]["rendezvous"], worker.rank)
         try:
             worker.core.meet(b"", LEAVE_TOGETHER_WITHIN)
             _shut_down()

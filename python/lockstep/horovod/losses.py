@@ -1,8 +1,8 @@
-"""Ends what a rank of an elastic job waits for in vain when another rank has died.
+"""Releases ranks of an elastic job that wait in a collective after another rank has died.
 
-In a ring of four, a rank that is no neighbour of the dead one waits for data from living ranks, which have left the
-ring already: it would sit there until Gloo's timeout. So every rank listens for losses, and then shuts down its own
-ends of the connections of the exchange that broke: Horovod sees them closed, and raises what ``hvd.elastic.run``
+In a ring of four, a rank that is not a neighbour of the dead one waits for data from living ranks that have already
+left the ring; it would wait until Gloo's timeout. So every rank listens for losses, and then shuts down its own ends of
+the connections of the broken collective. Horovod sees them closed, and raises the error that ``hvd.elastic.run``
 recovers from.
 """
 
@@ -20,11 +20,11 @@ from typing import Any
 __all__ = ["break_connections", "tell_done", "watch"]
 
 PAUSE = 0.1
-"""After a connection that ended without an answer, in seconds."""
+"""Delay before a retry after a connection that ended without an answer, in seconds."""
 
 
 def watch(place: Mapping[str, Any], rank: int) -> None:
-    """Listens, in a thread of its own, until the rendezvous at that place is closed."""
+    """Listens, in its own thread, until the rendezvous at that address is closed."""
     threading.Thread(target=_watch, args=(place, rank), name="lockstep-losses", daemon=True).start()
 
 
@@ -46,13 +46,13 @@ def _watch(place: Mapping[str, Any], rank: int) -> None:
         if ports is not None:
             break_connections(ports)
         elif answer is not None and answer.status == 404:
-            return  # another rendezvous, which knows nothing of this rank
+            return  # another rendezvous, which does not know this rank
         else:
             time.sleep(PAUSE)
 
 
 def tell_done(place: Mapping[str, Any], rank: int) -> None:
-    """Says that this rank's function has returned, so that nobody is kept for a round to which it does not come."""
+    """Tells the rendezvous that this rank's function has returned, so that no rank waits in a round for it."""
     connection = http.client.HTTPConnection(place["address"], place["port"], timeout=5)
     with contextlib.suppress(OSError, http.client.HTTPException):  # the attempt is over
         connection.request("PUT", f"/done/{_name(place, rank)}", b"")
@@ -61,12 +61,12 @@ def tell_done(place: Mapping[str, Any], rank: int) -> None:
 
 
 def _name(place: Mapping[str, Any], rank: int) -> str:
-    """What the rendezvous knows this rank by, and nobody else does."""
+    """The secret name by which the rendezvous knows this rank."""
     return f"{rank}-{place['secret']}"
 
 
 def break_connections(ports: Collection[int]) -> int:
-    """Shuts down this process's TCP connections within this machine from or to one of these ports; how many."""
+    """Shuts down this process's TCP connections within this machine from or to one of these ports; returns how many."""
     broken = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError), _borrowed(int(name)) as connection:
@@ -80,7 +80,7 @@ def break_connections(ports: Collection[int]) -> int:
 
 
 def _borrowed(fd: int) -> socket.socket:
-    """Another descriptor of the same socket: whoever owns the first may close it meanwhile."""
+    """A duplicate descriptor of the same socket, because its owner may close the original meanwhile."""
     copy = os.dup(fd)
     try:
         return socket.socket(fileno=copy)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import RunConfig, ScalingConfig, TrainLoopConfig
+from lockstep.config import DataConfig, RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.errors import ConfigError
 from lockstep.horovod.config import HorovodConfig
 
@@ -40,15 +40,12 @@ class HorovodTrainer(FrameworkTrainer):
         )
         result = trainer.fit()
 
-    ``hvd.init()`` is the function's to call, as early as it can. With ``HorovodConfig(elastic=True)`` a rank that dies
-    is replaced while the others go on; otherwise, all start again from the last checkpoint.
+    The function must call ``hvd.init()``, as early as possible. With ``HorovodConfig(elastic=True)`` a rank that dies
+    is replaced while the others continue; otherwise all ranks are restarted from the last checkpoint.
     """
 
     _config_type: ClassVar[type[BackendConfig]] = HorovodConfig
     _two_spellings: ClassVar[str] = "horovod_config and horovod_backend are two spellings of one thing: give one"
-    _instead_of_datasets: ClassVar[str] = (
-        "read the data in the training function, each rank its part (hvd.rank(), hvd.size())"
-    )
 
     def __init__(
         self,
@@ -57,16 +54,18 @@ class HorovodTrainer(FrameworkTrainer):
         train_loop_config: TrainLoopConfig | None = None,
         horovod_config: HorovodConfig | None = None,
         scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
-        datasets: dict[str, Any] | None = None,
+        datasets: Mapping[str, Any] | None = None,
         preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
         horovod_backend: HorovodConfig | None = None,
         tensorflow_backend: HorovodConfig | None = None,
     ) -> None:
-        self._refuse_data(datasets, preprocessor)
-        settings = Settings(scaling_config, run_config, resume_from_checkpoint, metadata)
+        settings = Settings(
+            scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor, metadata
+        )
         super().__init__(
             train_loop_per_worker, train_loop_config, settings, horovod_config, horovod_backend, tensorflow_backend
         )
@@ -96,19 +95,22 @@ class HorovodTrainer(FrameworkTrainer):
         *,
         horovod_config: HorovodConfig | None = None,
         scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         horovod_backend: HorovodConfig | None = None,
         tensorflow_backend: HorovodConfig | None = None,
     ) -> Self:
-        """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
-        settings = Settings(scaling_config, run_config, resume_from_checkpoint)
+        """A trainer that continues the run at `path`; see DataParallelTrainer.restore()."""
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor)
         spellings = (horovod_config, horovod_backend, tensorflow_backend)
         return cls._from_run(path, train_loop_per_worker, train_loop_config, settings, *spellings)
 
     @classmethod
     def _type_of_checkpoints(cls) -> type[Checkpoint]:
-        """Those of PyTorch, where the process uses it."""
+        """TorchCheckpoint, if the process uses PyTorch."""
         if "torch" not in sys.modules:
             return Checkpoint
         from lockstep.torch.checkpoint import TorchCheckpoint

@@ -1,4 +1,4 @@
-"""Trackers and other optional packages, one module each; importing one of them imports no package of that name yet::
+"""Trackers and other optional packages, one module each. Importing such a module does not import the package yet::
 
 from lockstep.integrations.mlflow import MLflowLoggerCallback
 from lockstep.integrations.wandb import WandbLoggerCallback

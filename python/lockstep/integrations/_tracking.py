@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from lockstep._nested import leaves
 from lockstep.errors import LockstepError
 from lockstep.result import AUTOFILLED_KEYS
 
@@ -20,17 +21,17 @@ CURVES = frozenset(
         "warmup_time",
     }
 )
-"""The autofilled keys that a tracker gets. The others are constants, clocks, or the same once more."""
+"""The autofilled keys that a tracker gets. The others are constants, clocks or duplicates."""
 
 
 def require(package: str, callback: str) -> None:
-    """Refuses to go on without `package`; does not import it."""
+    """Raises LockstepError if `package` is not installed; does not import it."""
     if importlib.util.find_spec(package) is None:
         raise LockstepError(f"[{callback}] the package {package} is not installed; pip install {package}")
 
 
 def numbers(result: Mapping[str, Any]) -> dict[str, float]:
-    """What has a curve: every number, nested keys joined by slashes; bools are 0 and 1::
+    """Every number, with nested keys joined by slashes; bools are 0 and 1::
 
     numbers({"loss": 0.5, "validation": {"accuracy": 1}, "name": "x"})  # {"loss": 0.5, "validation/accuracy": 1.0}
     """
@@ -38,30 +39,21 @@ def numbers(result: Mapping[str, Any]) -> dict[str, float]:
     return {key: float(value) for key, value in leaves(wanted) if isinstance(value, (bool, int, float))}
 
 
-def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Everything in nested dicts that is not a dict, with its keys joined by slashes; an empty dict is one, too."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{key}/")
-        else:
-            yield f"{prefix}{key}", value
-
-
 class Warner:
-    """A tracker that fails in the middle of a run is told once and does not end the run: its files have everything."""
+    """Warns once if a tracker fails during a run. The run continues: its own files have everything."""
 
     def __init__(self, callback: str) -> None:
         self._callback = callback
         self._told: set[str] = set()
 
     def __call__(self, what: str, error: BaseException) -> None:
-        """`what` failed with `error`; the second time is silent."""
+        """Warns that `what` failed with `error`; silent from the second time on."""
         if what in self._told:
             return
         self._told.add(what)
         lines = str(error).strip().splitlines() or [type(error).__name__]
         warnings.warn(
-            f"[{self._callback}] {what}: {lines[0]}; the run goes on, and its directory has all results",
+            f"[{self._callback}] {what}: {lines[0]}; the run continues, and its directory has all results",
             RuntimeWarning,
             stacklevel=3,
         )

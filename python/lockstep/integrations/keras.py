@@ -2,7 +2,7 @@
 
 model.fit(x, y, epochs=5, callbacks=[ReportCheckpointCallback(metrics=["loss", "accuracy"])])
 
-Importing this imports no Keras; making a callback does.
+Importing this module does not import Keras; making a callback does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOOKS = (
 class _KerasCallback:
     """Becomes a subclass of Keras' ``Callback`` when the first one is made, which is when Keras is imported.
 
-    It has a method for every hook, which subclasses can override and call.
+    It has a method for every hook, which subclasses may override and call.
     """
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
@@ -40,7 +40,7 @@ class _KerasCallback:
     _wanted: tuple[str, ...] = ()
 
     def _call_on(self, hooks: Sequence[str]) -> None:
-        """Keras hands logs over only for hooks that are not marked as its own: those that are wanted are not."""
+        """Keras passes logs only to hooks that are not marked as its own; so the wanted hooks must not be marked."""
         self._wanted = tuple(hooks)
         for hook in hooks:
             name = f"on_{hook}"
@@ -63,7 +63,7 @@ def _method(hook: str) -> Callable[..., None]:
     call.__name__ = name
     call.__qualname__ = f"{_KerasCallback.__qualname__}.{name}"
     call.__doc__ = f"Keras' hook; reports where ``{hook}`` was asked for."
-    call._is_default = True  # type: ignore[attr-defined]  # as Keras marks what nobody has overridden
+    call._is_default = True  # type: ignore[attr-defined]  # as Keras marks hooks that are not overridden
     return call
 
 
@@ -89,11 +89,10 @@ class ReportCheckpointCallback(_KerasCallback):
         ReportCheckpointCallback(checkpoint_on="train_end")
         ReportCheckpointCallback(report_metrics_on="train_batch_end", frequency=100)
 
-    `metrics`: None for all that Keras logs, names, or a dict from the name in the report to Keras' name; an empty list
-    is none of them.
-    `checkpoint_on`, `report_metrics_on`: a hook of Keras without its ``on_``, or a list; an empty list is never.
-    `frequency`: every so many calls of the hooks that come most often, batches or else epochs; of others every call
-    counts. Pass it to ``model.fit`` on every rank.
+    `metrics`: None for everything that Keras logs, a list of names, or a dict from the name in the report to Keras'
+    name; an empty list for none. `checkpoint_on`, `report_metrics_on`: a hook of Keras without its ``on_``, or a list;
+    an empty list means never. `frequency`: report only on every n-th call of the most frequent hooks, batches or else
+    epochs; on other hooks, report on every call. Pass the callback to ``model.fit`` on every rank.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class ReportCheckpointCallback(_KerasCallback):
         self._calls[hook] += 1
         if self._calls[hook] % self._frequency[hook]:
             return
-        # Every rank takes the checkpoint, as reading weights may need all; rank 0's is written.
+        # Every rank makes the checkpoint, because reading weights may be a collective; only rank 0's is written.
         checkpoint = TensorflowCheckpoint.from_model(self.model) if hook in self._checkpoint_on else None
         session.report(_chosen(logs or {}, self._metrics), checkpoint=checkpoint)
 
@@ -129,7 +128,7 @@ class Callback(_KerasCallback):
 
         Callback(metrics={"training_loss": "loss"}, on=["epoch_end", "train_end"], frequency=[5, 1])
 
-    ReportCheckpointCallback, in the words of Ray 2.0, where empty `metrics` are all of them too.
+    ReportCheckpointCallback with the interface of Ray 2.0, where empty `metrics` also mean all of them.
     """
 
     def __init__(

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lockstep._nested import leaves
 from lockstep.callbacks import LoggerCallback, RunInfo, Trial
 from lockstep.errors import ConfigError, LockstepError
-from lockstep.integrations._tracking import Warner, leaves, numbers, require
+from lockstep.integrations._tracking import Warner, numbers, require
 
 if TYPE_CHECKING:
     from lockstep.result import Result
@@ -22,14 +23,14 @@ _WHERE = "MLflowLoggerCallback"
 _RUN_TAG = "lockstep.experiment_id"
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
-# What a tracking server takes in one call, and of one name or value.
+# Limits of a tracking server: entries in one call, and lengths of names and values.
 _METRICS_PER_CALL = 1000
 _PARAMS_PER_CALL = 100
 _LONGEST_NAME = 250
 _LONGEST_PARAM = 6000
 
 _LAST_METRICS_TIMEOUT = 60.0
-"""How long the end of a run waits until the last metrics are sent."""
+"""The end of a run waits at most this many seconds for the last metrics to be sent."""
 
 
 class MLflowLoggerCallback(LoggerCallback):
@@ -39,9 +40,9 @@ class MLflowLoggerCallback(LoggerCallback):
 
         RunConfig(callbacks=[MLflowLoggerCallback("http://localhost:5000", experiment_name="digits")])
 
-    A metric's step is its ``training_iteration``. A thread sends them, so that a slow server holds nothing up. What
-    cannot be reached or is refused at the start ends the run; later it is a warning. A restored run goes on in the
-    MLflow run that it had.
+    A metric's step is its ``training_iteration``. A thread sends the metrics, so a slow server does not slow down the
+    run. If the server cannot be reached or refuses at the start, the run ends; later failures are warnings. A restored
+    run continues its MLflow run.
     """
 
     def __init__(
@@ -57,12 +58,13 @@ class MLflowLoggerCallback(LoggerCallback):
         save_artifact: bool = False,
         log_params_on_trial_end: bool = False,
     ) -> None:
-        """`tracking_uri`: a server, or a place such as ``sqlite:///mlflow.db``; None: MLflow's own default.
+        """`tracking_uri`: a server, or a path such as ``sqlite:///mlflow.db``; None: MLflow's own default.
 
-        `experiment_name` is made if it is new; without it or `experiment_id`: ``MLFLOW_EXPERIMENT_NAME`` or
-        ``MLFLOW_EXPERIMENT_ID``, else MLflow's "Default". `run_name`: the run's name unless given. `tracking_token` is
-        in the environment of this process, not of the workers, while the run lasts. `save_artifact` uploads the run
-        directory, checkpoints too, at the end. `log_params_on_trial_end` writes params then, not at the start.
+        `experiment_name` is created if it is new. The default, without `experiment_id` too, is
+        ``MLFLOW_EXPERIMENT_NAME`` or ``MLFLOW_EXPERIMENT_ID``, else MLflow's "Default". `run_name` defaults to the
+        run's name. `tracking_token` is set in the environment of this process, not of the workers, during the run.
+        `save_artifact` uploads the run directory with its checkpoints at the end. `log_params_on_trial_end` writes
+        params at the end instead of the start.
         """
         require("mlflow", _WHERE)
         if experiment_name is not None and experiment_id is not None:
@@ -77,7 +79,7 @@ class MLflowLoggerCallback(LoggerCallback):
         self.save_artifact = save_artifact
         self.log_params_on_trial_end = log_params_on_trial_end
         self.run_id: str | None = None
-        """Of the MLflow run, once it has started."""
+        """The id of the MLflow run, once it has started."""
         self._sender: _Sender | None = None
 
     def on_start(self, run: RunInfo) -> None:
@@ -121,7 +123,7 @@ class MLflowLoggerCallback(LoggerCallback):
         with self._environment:
             sender.close(_LAST_METRICS_TIMEOUT)
             self._tell(sender)
-            # A server that has just failed is not waited for again, one call after the other.
+            # If the server has just failed, do not wait for it again in each of the following calls.
             with _impatient() if sender.error is not None else contextlib.nullcontext():
                 super().on_end(result)
                 self._finish(_STATUS.get(result.state, "FAILED"))
@@ -139,7 +141,7 @@ class MLflowLoggerCallback(LoggerCallback):
     # ------------------------------------------------------------------ calls
 
     def _open(self, run: RunInfo) -> str:
-        """The MLflow run's id: a new run, or that of the run which is restored here."""
+        """The id of a new MLflow run, or of the one that a restored run continues."""
         experiment = self._experiment()
         earlier = self._client.search_runs([experiment], f"tags.`{_RUN_TAG}` = '{run.experiment_id}'", max_results=1)
         if earlier:
@@ -191,9 +193,9 @@ class MLflowLoggerCallback(LoggerCallback):
 
 
 class _Sender:
-    """Gives lists to `send` in a thread of its own; what comes while it is busy goes with the next call.
+    """Passes lists to `send` in its own thread; what arrives while it is busy goes with the next call.
 
-    Keeps the first error and goes on with what comes after.
+    Keeps the first error and continues with later items.
     """
 
     def __init__(self, send: Callable[[list[Any]], None]) -> None:
@@ -208,7 +210,7 @@ class _Sender:
         self._waiting.put(items)
 
     def close(self, timeout: float) -> None:
-        """Waits until everything has been sent; `error` tells when that took longer than `timeout` seconds."""
+        """Waits until everything has been sent; `error` is set if that takes longer than `timeout` seconds."""
         self._waiting.put(None)
         self._thread.join(timeout)
         if self._thread.is_alive() and self.error is None:
@@ -232,7 +234,7 @@ class _Sender:
 
 
 def _name(key: str) -> str:
-    """`key` as a name that MLflow takes: it may be a path, with some characters only."""
+    """`key` as a name that MLflow accepts: a path of allowed characters."""
     parts = re.sub(r"[^/\w.\- :]", "_", key).split("/")
     return "/".join(part for part in parts if part not in ("", ".", ".."))[:_LONGEST_NAME].rstrip("/") or "_"
 
@@ -252,6 +254,7 @@ def _environment(**wanted: str) -> Iterator[None]:
 
 
 def _impatient() -> contextlib.AbstractContextManager[None]:
-    """MLflow's client tries for minutes. Within this it gives up soon, unless its variables say how often it tries."""
+    """MLflow's client retries for minutes. Inside this context it gives up soon, unless the user has set its
+    variables."""
     ours = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
     return _environment(**{name: value for name, value in ours.items() if name not in os.environ})

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockstep._nested import leaves
 from lockstep.callbacks import LoggerCallback, RunInfo, Trial
 from lockstep.config import local_path
 from lockstep.errors import ConfigError, LockstepError
-from lockstep.integrations._tracking import Warner, leaves, numbers, require
+from lockstep.integrations._tracking import Warner, numbers, require
 
 if TYPE_CHECKING:
     import os
@@ -26,8 +27,8 @@ class WandbLoggerCallback(LoggerCallback):
 
         RunConfig(callbacks=[WandbLoggerCallback(project="digits", mode="offline")])
 
-    Curves are drawn over ``training_iteration``. What wandb writes locally lies in the run directory, below ``wandb/``.
-    When wandb cannot start, the run ends; what fails later is a warning. A restored run goes on in the same W&B run.
+    The x axis is ``training_iteration``. wandb's local files are in ``wandb/`` of the run directory. If wandb cannot
+    start, the run ends; later failures are warnings. A restored run continues its W&B run.
     """
 
     def __init__(
@@ -41,11 +42,11 @@ class WandbLoggerCallback(LoggerCallback):
         upload_checkpoints: bool = False,
         **kwargs: Any,
     ) -> None:
-        """`api_key`, or the file that holds it: not needed after ``wandb login`` and with ``mode="offline"``.
+        """`api_key`, or `api_key_file` with the key: not needed after ``wandb login`` or with ``mode="offline"``.
 
-        `excludes`: metrics and configuration keys to leave out; a dict's name stands for all in it. `log_config`:
-        repeat the configuration with every result. `upload_checkpoints`: make an artifact of every checkpoint. `kwargs`
-        go to ``wandb.init``: ``mode``, ``name``, ``tags``, ``settings``, ...; they win over what is set here.
+        `excludes`: metrics and configuration keys to leave out; a dict's name leaves out all of it. `log_config`: log
+        the configuration with every result. `upload_checkpoints`: upload every checkpoint as an artifact. `kwargs` are
+        passed to ``wandb.init``: ``mode``, ``name``, ``tags``, ``settings``, ...; they override what is set here.
         """
         require("wandb", _WHERE)
         if api_key is not None and api_key_file is not None:
@@ -124,7 +125,8 @@ class WandbLoggerCallback(LoggerCallback):
         return any("/".join(parts[:count]) in self.excludes for count in range(1, len(parts) + 1))
 
     def _settings(self, given: Any) -> Any:
-        """The key goes by settings: the environment would hand it to child processes, a login would store it."""
+        """The key is passed in the settings: child processes would inherit it from the environment, and a login would
+        store it."""
         ours: dict[str, Any] = {"console": "off"}  # workers' output is in logs/
         if self._api_key is not None:
             ours["api_key"] = self._api_key

@@ -24,6 +24,7 @@ from lockstep.sgd.callbacks import JsonLoggerCallback, PrintCallback, SGDCallbac
 from lockstep.sgd.checkpoints import CheckpointConfig, CheckpointStrategy
 from lockstep.sgd.trainer import SGDIterator, SGDWorkerGroup, Trainer
 from lockstep.train import (
+    get_dataset_shard,
     load_checkpoint,
     local_rank,
     local_world_size,
@@ -48,6 +49,8 @@ __all__ = [
     "TBXLoggerCallback",
     "Trainer",
     "TrainingCallback",
+    "get_data_shard",
+    "get_dataset_shard",
     "load_checkpoint",
     "local_rank",
     "local_world_size",
@@ -57,6 +60,9 @@ __all__ = [
     "world_rank",
     "world_size",
 ]
+
+get_data_shard = get_dataset_shard
+"""RaySGD's first name for it."""
 
 _FRAMEWORKS = {"TorchConfig": "torch", "TensorflowConfig": "tensorflow", "HorovodConfig": "horovod"}
 

@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 from lockstep import _core
 from lockstep.config import local_path, plain
 from lockstep.errors import ConfigError, LockstepError
-from lockstep.sgd.constants import RESULT_FILE_JSON, TRAINING_ITERATION
-from lockstep.sgd.utils import refused, replace_file
+from lockstep.sgd.names import RESULT_FILE_JSON, TRAINING_ITERATION
+from lockstep.sgd.paths import refused
 
 Results = list[dict[str, Any] | None]
 """Metrics by rank; None for a rank that ended without that report."""
@@ -136,7 +136,7 @@ class JsonLoggerCallback(_LogdirCallback):
         path = self._path()
         if self._is_in_run_directory() and path.exists():  # the run's own, or that of another callback
             raise ConfigError(f"[JsonLoggerCallback] {path} is there already; choose another filename")
-        replace_file(path, lambda file: file.write(b"[]"))
+        _core.replace_file(str(path), b"[]")
         self._size = 2
 
     def handle_result(self, results: Results, **info: Any) -> None:

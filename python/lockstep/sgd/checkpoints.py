@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import pickle
 import shutil
@@ -13,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep import _encoding
+from lockstep import _core
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import CheckpointConfig, local_path
 from lockstep.errors import ConfigError
-from lockstep.sgd.constants import TIMESTAMP
-from lockstep.sgd.utils import refused, replace_file, sync_directory
+from lockstep.sgd.names import TIMESTAMP
+from lockstep.sgd.paths import refused
 
 __all__ = ["CheckpointConfig", "CheckpointFiles", "CheckpointStrategy", "plain_dict", "read_checkpoint"]
 
@@ -32,8 +30,7 @@ _RAY_DICT_FILE = "dict_checkpoint.pkl"
 @dataclass
 class _Entry:
     id: int
-    merit: tuple[bool, float, int]
-    """The highest is best: any number before none, equal ones by id."""
+    score: float | None
     path: Path | None
     """None: in memory only."""
     handle: Checkpoint | None
@@ -62,12 +59,13 @@ class CheckpointFiles:
         self._as_file = as_file
         self._resume_from = resume_from
         self._entries: list[_Entry] = []
+        self._best: _Entry | None = None
         self._count = 0
 
     def add(self, checkpoint: Checkpoint, metrics: Mapping[str, Any]) -> None:
         """The run committed `checkpoint`, which came with `metrics`: it is the latest from now on."""
         number = self._count + 1
-        merit = self._merit(checkpoint, metrics, number)
+        score = self._score(checkpoint, metrics)
         path = None
         if self._strategy.num_to_keep != 0:
             path = self.directory / f"checkpoint_{number:06}"
@@ -76,7 +74,7 @@ class CheckpointFiles:
             if entry.path is not None:
                 entry.handle = None
         self._count = number
-        self._entries.append(_Entry(number, merit, path, checkpoint))
+        self._entries.append(_Entry(number, score, path, checkpoint))
         self._retire()
 
     @property
@@ -97,44 +95,27 @@ class CheckpointFiles:
     @property
     def best(self) -> dict[Any, Any] | None:
         """What the one with the best score holds; without a score, and before the first, the same as `latest`."""
-        entry = self._best()
-        if entry is None:
+        if self._best is None:
             return self.latest
-        return plain_dict(entry.handle or read_checkpoint(entry.path))
+        return plain_dict(self._best.handle or read_checkpoint(self._best.path))
 
     @property
     def best_path(self) -> Path | None:
         """Where that one lies; None where nothing is written."""
-        entry = self._best()
-        return None if entry is None else entry.path
+        return None if self._best is None else self._best.path
 
-    def _best(self) -> _Entry | None:
-        return max(self._entries, key=lambda entry: entry.merit, default=None)
-
-    def _merit(self, checkpoint: Checkpoint, metrics: Mapping[str, Any], number: int) -> tuple[bool, float, int]:
+    def _score(self, checkpoint: Checkpoint, metrics: Mapping[str, Any]) -> float | None:
         attribute = self._strategy.checkpoint_score_attribute
         if attribute is None:
-            return False, 0.0, number
-        for score in (
-            _score_in_dict(checkpoint, attribute),
-            _number(_at(metrics, attribute)),
-            time.time() if attribute == TIMESTAMP else None,
-        ):
-            if score is not None:
-                # NaN is as good as no score, and is not looked for elsewhere.
-                worst = math.isnan(score)
-                return not worst, 0.0 if worst else self._sign() * score, number
-        return False, 0.0, number
-
-    def _sign(self) -> int:
-        return 1 if self._strategy.checkpoint_score_order == "max" else -1
+            return None
+        score = _core.score_of(checkpoint._as_handle(), dict(metrics), attribute)
+        return time.time() if score is None and attribute == TIMESTAMP else score
 
     def _write(self, checkpoint: Checkpoint, path: Path) -> None:
         if self._as_file:
             import cloudpickle
 
-            data = plain_dict(checkpoint)
-            replace_file(path, lambda file: cloudpickle.dump(data, file))
+            _core.replace_file(str(path), cloudpickle.dumps(plain_dict(checkpoint)))
             return
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -145,15 +126,17 @@ class CheckpointFiles:
     def _retire(self) -> None:
         """Keeps the num_to_keep best and the latest; of those in memory the best and the latest."""
         keep = self._strategy.num_to_keep
-        if keep is None:
-            return
-        best = sorted(self._entries, key=lambda entry: entry.merit)[-max(keep, 1) :]
-        wanted = {entry.id for entry in best} | {self._count}
-        gone = [entry for entry in self._entries if entry.id not in wanted]
-        self._entries = [entry for entry in self._entries if entry.id in wanted]
-        for entry in gone:
-            if entry.path is not None:
-                _remove(entry.path)
+        entries = {entry.id: entry for entry in self._entries}
+        remove, best = _core.decide_retention(
+            [(entry.id, entry.score) for entry in self._entries],
+            None if keep is None else max(keep, 1),
+            self._strategy.checkpoint_score_order,
+        )
+        self._best = entries[best[-1]]
+        self._entries = [entry for entry in self._entries if entry.id not in remove]
+        for path in (entries[number].path for number in remove):
+            if path is not None:
+                _remove(path)
 
 
 def read_checkpoint(value: Any) -> Checkpoint:
@@ -170,9 +153,9 @@ def read_checkpoint(value: Any) -> Checkpoint:
         return Checkpoint.from_dict(value)
     if not isinstance(value, (str, os.PathLike)):
         raise ConfigError(
-            f"[run] checkpoint is a {type(value).__name__}; it must be a dict, a Checkpoint, or the path of one"
+            f"[sgd] checkpoint is a {type(value).__name__}; it must be a dict, a Checkpoint, or the path of one"
         )
-    path = Path(local_path(value, "[run] checkpoint"))
+    path = Path(local_path(value, "[sgd] checkpoint"))
     if path.is_dir():
         inside = path / _RAY_DICT_FILE
         return _read_pickle(inside) if inside.is_file() else Checkpoint.from_directory(path)
@@ -189,57 +172,14 @@ def _read_pickle(path: Path) -> Checkpoint:
         with open(path, "rb") as file:
             data = pickle.load(file)
     except FileNotFoundError:
-        raise ConfigError(f"[run] checkpoint is {str(path)!r}; there is no such file or directory") from None
+        raise ConfigError(f"[sgd] checkpoint is {str(path)!r}; there is no such file or directory") from None
     except OSError as error:
         raise refused(path, "read", error) from error
     except Exception as error:  # unpickling runs what the file says
-        raise ConfigError(f"[run] checkpoint {path} is no pickled dict that can be read here: {error}") from error
+        raise ConfigError(f"[sgd] checkpoint {path} is not a pickled dict that can be read here: {error}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"[run] checkpoint {path} holds a {type(data).__name__}; it must hold a dict")
+        raise ConfigError(f"[sgd] checkpoint {path} holds a {type(data).__name__}; it must hold a dict")
     return Checkpoint.from_dict(data)
-
-
-def _score_in_dict(checkpoint: Checkpoint, attribute: str) -> float | None:
-    """The number at `attribute` of the checkpoint's dict. Nothing is unpickled, and no other array is read."""
-    if checkpoint._data is not None:
-        return _number(_at(checkpoint._data, attribute))
-    handle = checkpoint._as_handle()
-    if "data.json" not in handle.files():
-        return None
-    found = _at(json.loads(handle.read("data.json")), attribute)
-    if not isinstance(found, dict):
-        return _number(found)
-    text = json.dumps(found)
-    if '"$object"' in text:
-        return None
-    return _number(_encoding.decode(text, handle.tensors, lambda: b""))
-
-
-def _at(values: Mapping[Any, Any], name: str) -> Any:
-    """What is at `name`, or at that path of nested dicts; None where there is nothing."""
-    if name in values:
-        return values[name]
-    found: Any = values
-    for key in name.split("/"):
-        if not isinstance(found, Mapping) or key not in found:
-            return None
-        found = found[key]
-    return found
-
-
-def _number(value: Any) -> float | None:
-    """An int, a float, or an array or tensor of one; None for anything else."""
-    if callable(getattr(value, "item", None)):
-        try:
-            value = value.item()
-        except (ValueError, RuntimeError, TypeError):  # more than one element
-            return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
 
 
 def _remove(path: Path) -> None:
@@ -251,7 +191,6 @@ def _remove(path: Path) -> None:
             shutil.rmtree(gone)
         else:
             gone.unlink()
-        sync_directory(path.parent)
     except FileNotFoundError:  # the user was faster
         return
     except OSError as error:

@@ -8,28 +8,32 @@ import queue
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core, _pickling
+from lockstep._run_data import RunData
 from lockstep.backend import BackendConfig
 from lockstep.callbacks import Callback, CallbackAdapter, RunInfo, warn_of_unknown_hooks
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import CheckpointConfig, ScalingConfig
-from lockstep.errors import ConfigError, LockstepError, NotAvailableError
+from lockstep.config import CheckpointConfig, DataConfig, ScalingConfig
+from lockstep.errors import ConfigError, Failure, LockstepError, NotAvailableError, TrainingFailedError
 from lockstep.sgd.backends import backend_config_of
 from lockstep.sgd.callbacks import SGDCallback, call_hook
 from lockstep.sgd.checkpoints import CheckpointFiles, read_checkpoint
-from lockstep.sgd.utils import construct_path
-from lockstep.sgd.worker_group import Job, WorkerDied, WorkerGroup
+from lockstep.sgd.paths import construct_path
+from lockstep.worker_group import Job, WorkerGroup
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 Results = list[dict[str, Any] | None]
 """What all ranks reported, by rank; None for one that ended without that report."""
+Run = Callable[[Callable[[], object], Callable[[Results], object]], list[Any]]
+"""Runs to the end, in the calling thread, and gives what the function returned, by rank. The first is called when the
+directory is there, the second hears what the ranks report."""
 
 
 class Trainer:
@@ -46,7 +50,7 @@ class Trainer:
             trainer.run(train_func, config={"num_epochs": 3})  # [0, 1]
 
     A function that raises ends its run with that error; workers that die are replaced, and the run goes on from its
-    last checkpoint, up to `max_retries` times (-1: for ever). The trainer can be used again after either. What
+    last checkpoint, up to `max_retries` times (-1: no limit). The trainer can be used again after either. What
     functions return is pickled on the workers and unpickled here.
     """
 
@@ -63,7 +67,7 @@ class Trainer:
         max_retries: int = 3,
     ) -> None:
         if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < -1:
-            raise ConfigError(f"[sgd] max_retries is {max_retries!r}; it must be an int of at least -1 (for ever)")
+            raise ConfigError(f"[sgd] max_retries is {max_retries!r}; it must be an int of at least -1 (no limit)")
         if logdir is not None and not isinstance(logdir, (str, os.PathLike)):
             raise ConfigError(f"[sgd] logdir is {logdir!r}; it must be a path or None")
         scaling = ScalingConfig(num_workers=num_workers, use_gpu=use_gpu, resources_per_worker=resources_per_worker)
@@ -88,12 +92,7 @@ class Trainer:
         if initialization_hook is not None and not callable(initialization_hook):
             raise ConfigError(f"[sgd] initialization_hook is {initialization_hook!r}; it must be a function or None")
         self.logdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for deaths in itertools.count():
-            try:
-                return self._group.start(initialization_hook)
-            except WorkerDied as death:
-                if 0 <= self._max_retries <= deaths:
-                    raise death.result.error from None  # type: ignore[misc]
+        self._group.start(initialization_hook, max_failures=self._max_retries)
 
     def shutdown(self) -> None:
         """Ends the workers. A run that an iterator has not finished ends with them."""
@@ -126,7 +125,8 @@ class Trainer:
     ) -> list[Any]:
         """Runs the function on all workers; what it returned, by rank.
 
-        `checkpoint` is what ``load_checkpoint()`` gives at first: a dict, or where one was saved.
+        `checkpoint` is what ``load_checkpoint()`` gives at first: a dict, or where one was saved. `dataset` is a data
+        set of ``lockstep.data``, or several by name: ``get_dataset_shard()`` gives every worker its part of each.
         """
         hooks = _callbacks(callbacks)
         run = self._new_run(train_func, config, dataset, checkpoint, checkpoint_strategy)
@@ -143,7 +143,7 @@ class Trainer:
 
         failed = True
         try:
-            values = run.execute(start, handle)
+            values = run(start, handle)
             failed = False
             return values
         finally:
@@ -160,7 +160,7 @@ class Trainer:
     ) -> SGDIterator:
         """As run(), but gives what the workers report, as they report it."""
         run = self._new_run(train_func, config, dataset, checkpoint, checkpoint_strategy)
-        self._iterator = SGDIterator(run)
+        self._iterator = SGDIterator(run, self._group)
         return self._iterator
 
     def to_worker_group(self, train_cls: type, *args: Any, **kwargs: Any) -> SGDWorkerGroup:
@@ -219,19 +219,17 @@ class Trainer:
         dataset: Any,
         checkpoint: dict[str, Any] | Checkpoint | str | Path | None,
         strategy: CheckpointConfig | None,
-    ) -> _Run:
+    ) -> Run:
         self._check_started("run")
         self._check_idle()
         _pickling.check_signature(train_func)
         if config is not None and not isinstance(config, dict):
             raise ConfigError(f"[sgd] config is {config!r}; it must be a dict or None")
-        if dataset is not None:
-            raise NotAvailableError("[sgd] dataset= needs data sets, which are not there yet")
         if not isinstance(strategy, (CheckpointConfig, type(None))):
             raise ConfigError(f"[sgd] checkpoint_strategy is {strategy!r}; it must be a CheckpointStrategy or None")
         resume_from = None if checkpoint is None else read_checkpoint(checkpoint)
-        payload = _pickling.dump(train_func, config)
-        directory = self._next_run_dir()
+        job = Job(train_func, config, max_failures=self._max_retries, data=_run_data(dataset))
+        job.directory = directory = self._next_run_dir()
         files = CheckpointFiles(
             directory / "checkpoints",
             strategy or CheckpointConfig(),
@@ -239,8 +237,13 @@ class Trainer:
             resume_from=resume_from,
         )
         self.latest_run_dir, self._files = directory, files
-        job = Job(train_func, config, directory, payload=payload)
-        return _Run(self._group, job, files, self._max_retries)
+        job.resume_from = files.latest_handle
+
+        def run(on_start: Callable[[], object], on_results: Callable[[Results], object]) -> list[Any]:
+            job.callbacks = [CallbackAdapter(_Hooks(self._group, on_start, on_results, files))]
+            return self._group.run(job)
+
+        return run
 
     def _next_run_dir(self) -> Path:
         """Beyond those that are there, of an earlier process perhaps."""
@@ -276,33 +279,12 @@ class TrainTrainer(Trainer):
 TrainTrainer.__name__ = TrainTrainer.__qualname__ = "Trainer"
 
 
-class _Run:
-    """One run of a trainer, through all its retries."""
-
-    def __init__(self, group: WorkerGroup, job: Job, files: CheckpointFiles, max_retries: int) -> None:
-        self.group = group
-        self._job = job
-        self._files = files
-        self._max_retries = max_retries
-
-    def execute(self, on_start: Callable[[], object], on_results: Callable[[Results], object]) -> list[Any]:
-        """To the end, in the calling thread. `on_start` is called when the directory is there, `on_results` hears what
-        the ranks report.
-        """
-        self.group.num_failures = 0
-        job = self._job
-        assert job.directory is not None
-        while True:
-            job.callbacks = [CallbackAdapter(_Hooks(None if job.again else on_start, on_results, self._files))]
-            job.resume_from = self._files.latest_handle
-            try:
-                return self.group.run(job)
-            except WorkerDied as death:
-                if not death.while_idle:
-                    if 0 <= self._max_retries <= self.group.num_failures:
-                        raise death.result.error from None  # type: ignore[misc]
-                    self.group.num_failures += 1
-            job.again = (job.directory / "run.json").exists()
+def _run_data(dataset: Any) -> RunData:
+    """All data sets are divided, as in RaySGD."""
+    if dataset is None:
+        return RunData()
+    datasets = dataset if isinstance(dataset, Mapping) else {"train": dataset}
+    return RunData(datasets, DataConfig(datasets_to_split="all"))
 
 
 def _callbacks(given: Any) -> list[SGDCallback]:
@@ -318,17 +300,22 @@ def _callbacks(given: Any) -> list[SGDCallback]:
 class _Hooks(Callback):
     def __init__(
         self,
-        on_start: Callable[[], object] | None,
+        group: WorkerGroup,
+        on_start: Callable[[], object],
         on_results: Callable[[Results], object],
         files: CheckpointFiles,
     ) -> None:
+        self._group = group
+        self._group.num_failures = 0
         self._on_start = on_start
         self._on_results = on_results
         self._files = files
 
     def on_start(self, run: RunInfo) -> None:
-        if self._on_start is not None:
-            self._on_start()
+        self._on_start()
+
+    def on_attempt_failed(self, failures: Sequence[Failure], again: bool) -> None:
+        self._group.num_failures += again
 
     def on_report(self, results: Results) -> None:
         self._on_results(results)
@@ -346,20 +333,20 @@ class SGDIterator(Iterator[Results]):
     Workers do not wait for whoever reads.
     """
 
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: Run, group: WorkerGroup) -> None:
         self._run = run
-        self._executor = run.group
+        self._executor = group
         self._queue: queue.SimpleQueue[Results | None] = queue.SimpleQueue()
         self._values: list[Any] | None = None
         self._error: BaseException | None = None
         self._finished = False
         self._is_over = False
-        self._thread = run.group.thread = threading.Thread(target=self._work, name="lockstep-run", daemon=True)
+        self._thread = group.thread = threading.Thread(target=self._work, name="lockstep-run", daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
         try:
-            self._values = self._run.execute(lambda: None, self._queue.put)
+            self._values = self._run(lambda: None, self._queue.put)
         except BaseException as error:
             self._error = error
         finally:
@@ -401,9 +388,8 @@ class SGDWorkerGroup:
     def __init__(self, trainer: Trainer, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._trainer = trainer
         self._name = f"{cls.__qualname__}_{next(_numbers)}"
-        self._make = (cls, args, kwargs)
-        self._execute(_make_instance, self._name, *self._make)
-        self._generation = trainer._group.generation
+        self._parts = (cls, args, kwargs)
+        self._make()
         weakref.finalize(self, trainer._dropped.append, self._name)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
@@ -412,19 +398,13 @@ class SGDWorkerGroup:
         What it raises comes out as it is, and the instances stay. When a worker has died, all instances are gone: that
         is an error too, and the next call is made on new ones.
         """
-        self._check_instances()
-        return self._execute(_call_instance, self._name, *self._make, method, args, kwargs)
+        if not self._is_made:  # the call that lost them has told
+            self._make()
+        return self._execute(_call_instance, self._name, method, args, kwargs)
 
-    def _check_instances(self) -> None:
-        group = self._trainer._group
-        if group.is_started:
-            group.ensure_workers()
-        known, self._generation = self._generation, group.generation
-        if known not in (-1, group.generation):  # -1: the call that lost them has told
-            raise LockstepError(
-                f"[sgd] workers were started anew since the last call, and the instances of "
-                f"{self._make[0].__qualname__} are gone; the next call works on new ones"
-            )
+    def _make(self) -> None:
+        self._execute(_make_instance, self._name, *self._parts)
+        self._is_made = True
 
     def shutdown(self) -> None:
         """Ends the workers, the trainer's."""
@@ -446,9 +426,13 @@ class SGDWorkerGroup:
         dropped = [trainer._dropped.pop() for _ in range(len(trainer._dropped))]
         try:
             return trainer._group.execute(_after_drops, dropped, function, *args)
-        except WorkerDied as death:
-            self._generation = -1
-            raise death.result.error from None  # type: ignore[misc]
+        except (TrainingFailedError, _InstancesGone):
+            self._is_made = False
+            raise
+
+
+class _InstancesGone(LockstepError):
+    """New workers do not have the instances of those before."""
 
 
 _numbers = itertools.count()
@@ -467,15 +451,10 @@ def _make_instance(name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str
     _instances[name] = cls(*args, **kwargs)
 
 
-def _call_instance(
-    name: str,
-    cls: type,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    method: str,
-    method_args: tuple[Any, ...],
-    method_kwargs: dict[str, Any],
-) -> Any:
+def _call_instance(name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name not in _instances:
-        _make_instance(name, cls, args, kwargs)
-    return getattr(_instances[name], method)(*method_args, **method_kwargs)
+        raise _InstancesGone(
+            f"[sgd] workers were started anew since the last call, and the instances of {name.rpartition('_')[0]} are "
+            "gone; the next call works on new ones"
+        )
+    return getattr(_instances[name], method)(*args, **kwargs)

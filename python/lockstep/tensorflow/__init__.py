@@ -13,7 +13,7 @@ def train_func():
 
 TensorflowTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()
 
-Importing this imports no TensorFlow: the process that calls ``fit()`` need not load it.
+Importing this module does not import TensorFlow: the process that calls ``fit()`` need not load it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The callback when it is asked for: its module imports this one."""
+    """Imports the callback on first access, because its module imports this one."""
     if name != "ReportCheckpointCallback":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from lockstep.integrations.keras import ReportCheckpointCallback

@@ -1,4 +1,4 @@
-"""TensorFlow and the Keras that belongs to it: whether they are there, and getting them."""
+"""TensorFlow and its Keras: checks that they are installed, and imports them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from lockstep._framework_packages import is_installed
+from lockstep._installed import is_installed
 from lockstep.errors import ConfigError
 
 QUIET = "3"
-"""``TF_CPP_MIN_LOG_LEVEL`` where nobody asked for log lines."""
+"""``TF_CPP_MIN_LOG_LEVEL`` if the user did not ask for log lines."""
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-rocm", "tensorflow-macos", "tf-nightly")
 _NEEDED_SINCE = (2, 16)
-"""The first TensorFlow whose own Keras is the third, which cannot train on many workers."""
+"""The first TensorFlow with Keras 3, which cannot train on many workers."""
 
 
 def legacy_keras() -> bool:
-    """Whether workers use Keras 2, from the package tf_keras; ``TF_USE_LEGACY_KERAS=0`` says that they do not."""
+    """Whether workers use Keras 2, from the package tf_keras; not with ``TF_USE_LEGACY_KERAS=0``."""
     return os.environ.get("TF_USE_LEGACY_KERAS", "1").lower() in ("1", "true")
 
 
 def check_installed() -> None:
-    """Raises ConfigError, that says what to install, when workers would miss something. Imports nothing of it."""
+    """Raises a ConfigError that says what to install if a package is missing. Imports none of them."""
     if not is_installed("tensorflow"):
         raise ConfigError(
             "[TensorflowTrainer] TensorFlow is not installed; pip install tensorflow-cpu==2.21.0, "
@@ -44,7 +44,7 @@ def check_installed() -> None:
 
 
 def keras() -> Any:
-    """The module ``tf.keras`` as workers see it, also where the process has imported TensorFlow with another one."""
+    """The module ``tf.keras`` as workers see it, even if this process has imported TensorFlow with another Keras."""
     check_installed()
     with _quiet_first_import():
         if legacy_keras() and _version() >= _NEEDED_SINCE:
@@ -54,7 +54,7 @@ def keras() -> Any:
 
 
 def _quiet_first_import() -> contextlib.AbstractContextManager[None]:
-    """An import of TensorFlow that the user did not write prints nothing, unless he has set the log level himself."""
+    """An import of TensorFlow by Lockstep prints nothing, unless the user has set the log level."""
     if "tensorflow" in sys.modules:
         return contextlib.nullcontext()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", QUIET)
@@ -65,9 +65,9 @@ def _quiet_first_import() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def silent_import() -> Iterator[None]:
-    """Keeps what the libraries write while they are loaded, before they know of log levels, from standard error.
+    """Suppresses what the libraries write to standard error while they are loaded, before log levels apply.
 
-    It is shown when the import fails, and where log lines were asked for.
+    It is shown if the import fails, or if the user asked for log lines.
     """
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != QUIET or sys.stderr is None:  # None: standard error is closed
         yield
@@ -77,7 +77,7 @@ def silent_import() -> Iterator[None]:
             error = os.dup(2)
             stack.callback(os.close, error)
             file = stack.enter_context(tempfile.TemporaryFile())
-        except OSError:  # the descriptor is closed, or there is no room
+        except OSError:  # the descriptor is closed, or the disk is full
             yield
             return
         sys.stderr.flush()

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.checkpoint import Checkpoint
+from lockstep.checkpoint import PREPROCESSOR_KEY, Checkpoint
 from lockstep.config import local_path
 from lockstep.errors import ConfigError
 from lockstep.tensorflow import _framework
@@ -23,68 +23,70 @@ MODEL, OPTIMIZER, ARCHITECTURE = "model", "optimizer", "architecture"
 
 
 class TensorflowCheckpoint(Checkpoint):
-    """A checkpoint that knows how to make a Keras model of what it holds::
+    """A checkpoint that can return its Keras model::
 
         session.report({"loss": loss}, checkpoint=TensorflowCheckpoint.from_model(model))
         ...
         model = result.checkpoint.get_model()
 
-    Made of a model it is a dict, its weights and the optimizer's state arrays in ``tensors.safetensors``; nothing is
-    pickled. ``TensorflowTrainer`` gives every checkpoint back as one of these, also where
+    Made from a model it is a dict, with the weights and the optimizer's state as arrays in ``tensors.safetensors``;
+    nothing is pickled. ``TensorflowTrainer`` returns every checkpoint as one of these, also if
     ``Checkpoint.from_dict({"model": model.get_weights(), "epoch": 3})`` was reported.
     """
 
     @classmethod
-    def from_model(cls, model: Any, *, preprocessor: None = None) -> Self:
-        """A checkpoint of a Keras model's weights and, where it was compiled and has trained, its optimizer's state.
+    def from_model(cls, model: Any, *, preprocessor: Any = None) -> Self:
+        """A checkpoint of a Keras model's weights and, if it was compiled and has trained, its optimizer's state.
 
-        On many workers all must call it: reading some weights, such as those of BatchNormalization, is an exchange
-        among them.
+        All workers must call it: reading some weights, such as those of BatchNormalization, is a collective operation.
         """
-        _refuse_preprocessor("from_model", preprocessor)
         if not _is_model(model):
             raise ConfigError(f"[TensorflowCheckpoint] from_model got {_kind(model)}; give it a Keras model")
         data: dict[str, Any] = {MODEL: model.get_weights()}
         state = _optimizer_variables(getattr(model, "optimizer", None))
         if state:
             data[OPTIMIZER] = [variable.numpy() for variable in state]
-        if type(model).__module__.split(".")[0] in ("keras", "tf_keras"):  # made of layers, no class of the user's
+        if type(model).__module__.split(".")[0] in ("keras", "tf_keras"):  # made of layers, not a user's class
             with contextlib.suppress(NotImplementedError, TypeError, ValueError):  # some layer cannot be described
                 data[ARCHITECTURE] = model.to_json()
+        if preprocessor is not None:
+            data[PREPROCESSOR_KEY] = preprocessor
         return cls.from_dict(data)
 
     @classmethod
-    def from_saved_model(cls, dir_path: str | os.PathLike[str], *, preprocessor: None = None) -> Self:
+    def from_saved_model(cls, dir_path: str | os.PathLike[str], *, preprocessor: Any = None) -> Self:
         """A checkpoint of the directory that ``model.save()`` or ``model.export()`` wrote; it stays where it is."""
-        _refuse_preprocessor("from_saved_model", preprocessor)
         place = local_path(dir_path, "[TensorflowCheckpoint] dir_path")
         if not Path(place, "saved_model.pb").is_file():
             raise ConfigError(
                 f"[TensorflowCheckpoint] {place} holds no saved_model.pb; give the directory that "
                 'model.save(path, save_format="tf") wrote'
             )
-        return cls.from_directory(place)
+        made = cls.from_directory(place)
+        made.set_preprocessor(preprocessor)
+        return made
 
     @classmethod
-    def from_h5(cls, file_path: str | os.PathLike[str], *, preprocessor: None = None) -> Self:
-        """A checkpoint of the one ``.h5`` file that ``model.save()`` wrote, which is read now."""
-        _refuse_preprocessor("from_h5", preprocessor)
+    def from_h5(cls, file_path: str | os.PathLike[str], *, preprocessor: Any = None) -> Self:
+        """A checkpoint of one ``.h5`` file that ``model.save()`` wrote; the file is read at once."""
         file = local_path(file_path, "[TensorflowCheckpoint] file_path")
         if not file.endswith(".h5") or not Path(file).is_file():
             raise ConfigError(
                 f"[TensorflowCheckpoint] file_path is {file!r}; it must be a .h5 file that model.save(path) wrote"
             )
-        with tempfile.TemporaryDirectory() as place:  # not the file's own directory: much else may lie there
+        with tempfile.TemporaryDirectory() as place:  # not the file's own directory, which may hold other files
             shutil.copy(file, place)
-            return cls.from_bytes(cls.from_directory(place).to_bytes())
+            made = cls.from_bytes(cls.from_directory(place).to_bytes())
+        made.set_preprocessor(preprocessor)
+        return made
 
     def get_model(self, model: Any = None, *, model_definition: Any = None) -> Any:
         """The Keras model that was saved.
 
-        `model` may be one, which gets the weights (and, compiled, the state of the optimizer), or a class or function
-        that makes one; where its layers do not know their inputs yet, these are as they were saved. Without it the
-        layers are made as they were saved, not compiled. A directory (SavedModel, ``.keras`` or ``.h5`` file) is loaded
-        as it is. `model_definition` is another spelling of `model`.
+        `model` may be a model, which gets the weights (and, if compiled, the state of the optimizer), or a class or
+        function that makes one; if its layers do not know their inputs yet, the saved ones are used. Without `model`
+        the saved layers are made again, not compiled. A directory (SavedModel, ``.keras`` or ``.h5`` file) is loaded by
+        Keras. `model_definition` is another spelling of `model`.
         """
         model = _one_spelling(model, model_definition)
         if self._data is None and "data.json" not in self._as_handle().files():
@@ -138,14 +140,6 @@ class TensorflowCheckpoint(Checkpoint):
             return _framework.keras().models.load_model(path)
 
 
-def _refuse_preprocessor(method: str, preprocessor: object) -> None:
-    if preprocessor is not None:
-        raise ConfigError(
-            f"[TensorflowCheckpoint] {method} got a preprocessor, {_kind(preprocessor)}; "
-            "preprocessors come with datasets, which this version does not have: leave it out"
-        )
-
-
 def _is_model(value: Any) -> bool:
     return not isinstance(value, type) and hasattr(value, "get_weights") and hasattr(value, "set_weights")
 
@@ -180,7 +174,7 @@ def _made_by(make: Any) -> Any:
 
 
 def _build(model: Any, data: dict[Any, Any]) -> None:
-    """Makes the weights of a model that has none yet, as nobody has told it what goes in."""
+    """Creates the weights of a model that has none yet because its inputs are unknown."""
     if getattr(model, "built", True) or not data[MODEL] or ARCHITECTURE not in data:
         return
     layers = json.loads(data[ARCHITECTURE])["config"].get("layers") or [{}]
@@ -191,14 +185,14 @@ def _build(model: Any, data: dict[Any, Any]) -> None:
 
 
 def _optimizer_variables(optimizer: Any) -> list[Any]:
-    """The state of a model's optimizer; nothing before it was built."""
+    """The state of a model's optimizer; empty before it was built."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     found = getattr(optimizer, "variables", ())
     variables = list(found() if callable(found) else found)
-    is_older = hasattr(inner, "_create_all_weights")  # tf.keras.optimizers.legacy: it has no word for it
+    is_older = hasattr(inner, "_create_all_weights")  # tf.keras.optimizers.legacy has no attribute for it
     if not any(is_older or getattr(each, name, False) for each in (optimizer, inner) for name in ("built", "_built")):
         return []
-    scale = getattr(optimizer, "_loss_scale", None)  # of a LossScaleOptimizer that adapts it
+    scale = getattr(optimizer, "_loss_scale", None)  # of a LossScaleOptimizer with a dynamic scale
     return [*variables, *(getattr(scale, name) for name in ("current_loss_scale", "counter") if hasattr(scale, name))]
 
 
@@ -210,6 +204,6 @@ def _restore_optimizer(model: Any, state: list[Any] | None) -> None:
     build(model.trainable_variables)
     variables = _optimizer_variables(optimizer)
     if [variable.shape for variable in variables] != [value.shape for value in state]:
-        return  # another kind of optimizer: it begins anew
+        return  # another kind of optimizer: it starts without state
     for variable, value in zip(variables, state, strict=True):
         variable.assign(value)

@@ -1,4 +1,4 @@
-"""How the workers of a TensorFlow run find each other."""
+"""How the workers of a TensorFlow run connect."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from lockstep.backend import BackendConfig
 from lockstep.tensorflow import _framework
 from lockstep.tensorflow.checkpoint import TensorflowCheckpoint
 
-LOOPBACK = "127.0.0.1"
 FOR_EVER = 10 * 365 * 86400.0
 _LOST_PEER = frozenset(
     {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "FailedPreconditionError"}
 )
 _held: list[socket.socket] = []
-"""Rank 0's: bound and never listening, so that nobody else gets the ports of the servers that TensorFlow starts."""
+"""Held by rank 0: bound but not listening, so that no other program gets the ports of TensorFlow's servers."""
 
 
 @dataclass
 class TensorflowConfig(BackendConfig):
-    """Sets ``TF_CONFIG``, as ``MultiWorkerMirroredStrategy`` reads it, before TensorFlow is imported in a worker.
+    """Sets ``TF_CONFIG``, which ``MultiWorkerMirroredStrategy`` reads, before TensorFlow is imported in a worker.
 
     >>> TensorflowConfig().environment()["TF_CPP_MIN_LOG_LEVEL"]
     '3'
@@ -34,7 +33,7 @@ class TensorflowConfig(BackendConfig):
     preload: ClassVar[tuple[str, ...]] = ("lockstep.tensorflow._preload",)
 
     def environment(self) -> dict[str, str]:
-        """Keras 2 (the third cannot train on many workers), and no log lines."""
+        """Selects Keras 2 (Keras 3 cannot train on many workers) and no log lines."""
         return {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": _framework.QUIET}
 
     def validate(self) -> None:
@@ -48,13 +47,15 @@ class TensorflowConfig(BackendConfig):
         ports = session.broadcast_from_rank_zero(_hold_ports(worker.world_size) if worker.rank == 0 else [])
         os.environ["TF_CONFIG"] = json.dumps(
             {
-                "cluster": {"worker": [f"{LOOPBACK}:{port}" for port in ports]},
+                "cluster": {
+                    "worker": [f"{session.get_node_address(rank)}:{port}" for rank, port in enumerate(ports)],
+                },
                 "task": {"type": "worker", "index": worker.rank},
             }
         )
 
     def on_worker_end(self) -> None:
-        """Every rank hosts a server that the others may still need, and one that vanishes is an error to them: they
+        """Every rank hosts a server that the others may still need, and a missing one is an error to them, so all ranks
         leave together."""
         worker = session._get("TensorflowConfig.on_worker_end")
         if worker.world_size > 1:
@@ -65,7 +66,7 @@ class TensorflowConfig(BackendConfig):
 
 
 def _hold_ports(count: int) -> list[int]:
-    """Ports that only sockets which ask to share them can bind, as TensorFlow's do."""
+    """Reserves ports that only sockets that ask to share them, as TensorFlow's do, can bind."""
     for _ in range(count):
         holder = socket.socket()
         _held.append(holder)

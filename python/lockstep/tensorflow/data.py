@@ -6,7 +6,7 @@ from typing import Any
 
 
 def prepare_dataset_shard(tf_dataset_shard: Any) -> Any:
-    """A ``tf.data.Dataset`` that already is this worker's share, so that TensorFlow does not share it out again::
+    """Marks a ``tf.data.Dataset`` as this worker's share, so that TensorFlow does not divide it again::
 
     dataset = prepare_dataset_shard(tf.data.Dataset.from_tensor_slices(mine).batch(32))
     model.fit(dataset)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import RunConfig, ScalingConfig, TrainLoopConfig
+from lockstep.config import DataConfig, RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.tensorflow.checkpoint import TensorflowCheckpoint
 from lockstep.tensorflow.config import TensorflowConfig
 
@@ -36,13 +36,12 @@ class TensorflowTrainer(FrameworkTrainer):
 
         TensorflowTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()
 
-    ``batch_size`` is that of all workers together. ``session.get_checkpoint()`` and the ``Result`` give
+    ``batch_size`` is that of all workers together. ``session.get_checkpoint()`` and the ``Result`` return a
     ``TensorflowCheckpoint``.
     """
 
     _config_type: ClassVar[type[BackendConfig]] = TensorflowConfig
     _two_spellings: ClassVar[str] = "tensorflow_config and tensorflow_backend are two spellings of one thing; give one"
-    _instead_of_datasets: ClassVar[str] = "make a tf.data.Dataset in the training function and pass it to model.fit()"
     _checkpoint_type: ClassVar[type[Checkpoint]] = TensorflowCheckpoint
 
     def __init__(
@@ -52,15 +51,17 @@ class TensorflowTrainer(FrameworkTrainer):
         train_loop_config: TrainLoopConfig | None = None,
         tensorflow_config: TensorflowConfig | None = None,
         scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
-        datasets: dict[str, Any] | None = None,
+        datasets: Mapping[str, Any] | None = None,
         preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
         tensorflow_backend: TensorflowConfig | None = None,
     ) -> None:
-        self._refuse_data(datasets, preprocessor)
-        settings = Settings(scaling_config, run_config, resume_from_checkpoint, metadata)
+        settings = Settings(
+            scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor, metadata
+        )
         super().__init__(train_loop_per_worker, train_loop_config, settings, tensorflow_config, tensorflow_backend)
 
     @classmethod
@@ -72,12 +73,15 @@ class TensorflowTrainer(FrameworkTrainer):
         *,
         tensorflow_config: TensorflowConfig | None = None,
         scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         tensorflow_backend: TensorflowConfig | None = None,
     ) -> Self:
-        """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
-        settings = Settings(scaling_config, run_config, resume_from_checkpoint)
+        """A trainer that continues the run at `path`; see DataParallelTrainer.restore()."""
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor)
         return cls._from_run(
             path, train_loop_per_worker, train_loop_config, settings, tensorflow_config, tensorflow_backend
         )

@@ -1,7 +1,7 @@
-"""What the helpers of this package share inside one process.
+"""State that the helpers of this package share within one process.
 
-In a worker the numbers are the session's. Outside of one (a script on its own, a notebook) there is one process, unless
-a process group says otherwise: the same code then trains alone.
+In a worker, rank and world size are the session's. Outside a worker (a plain script, a notebook) they are the process
+group's, or 0 and 1 if there is none: the same code then trains alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch.distributed
 from lockstep import session
 
 seed: int | None = None
-"""What enable_reproducibility() was given; None while it was not called."""
+"""The seed of enable_reproducibility(); None if it was not called."""
 
 
 def rank() -> int:
@@ -23,14 +23,14 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """The number of processes that train together."""
     if session._session is not None:
         return session._session.world_size
     return torch.distributed.get_world_size() if _has_group() else 1
 
 
 def device() -> torch.device:
-    """Where this process computes. A worker sees only the GPUs that it was given, so its own is number 0."""
+    """The device of this process. A worker sees only the GPUs that it was given, so its own is number 0."""
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
 

@@ -1,8 +1,8 @@
 """What the fork server imports before it forks the workers of a PyTorch run.
 
-Besides torch itself, all that the first DistributedDataParallel, optimizer step and loader would import: those imports
-take longer than ``import torch``, and forked workers find them done. No tensor operation may run here: it could start
-threads, which do not survive a fork.
+Besides torch itself, it imports everything that the first DistributedDataParallel, optimizer step and loader would
+import. Those imports take longer than ``import torch``; forked workers inherit them. No tensor operation may run here:
+it could start threads, which do not survive a fork.
 """
 
 import torch
@@ -15,4 +15,4 @@ import torch.utils.data.distributed  # noqa: F401
 
 from lockstep.torch import backend
 
-backend.is_available()  # loads it where it is
+backend.is_available()  # loads the backend if it is installed

@@ -1,4 +1,4 @@
-"""The samplers that a prepared loader has."""
+"""The samplers of a prepared loader."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import BatchSampler, Dataset, DistributedSampler, Sampler
 
-from lockstep.torch._orders import Sequential
-
 if TYPE_CHECKING:
     from lockstep.torch._sharding import Divided, DividedBatches
 
 
 class ShardedSampler(DistributedSampler[Any]):
-    """This rank's part of an epoch. Stands where DataLoader(sampler=DistributedSampler(...)) has torch's own::
+    """This rank's part of an epoch. Takes the place of torch's DistributedSampler::
 
     loader = prepare_data_loader(DataLoader(dataset, shuffle=True))
     loader.sampler.set_epoch(3)  # not needed: each new iteration has the next epoch
     """
 
     def __init__(self, dataset: Dataset[Any], plan: Divided) -> None:
-        # Not the base's: it asks for the length of the dataset, where that of the user's sampler counts.
+        # Does not call the base's: that uses the length of the dataset, but here the length of the user's sampler
+        # counts.
         self.dataset = dataset
         self.num_replicas, self.rank = plan.world, plan.rank
-        self.shuffle, self.seed = not isinstance(plan.order, Sequential), plan.order.seed
+        self.shuffle, self.seed = plan.order.shuffle, plan.order.seed
         self.drop_last = plan.drop_last
         self.epoch = 0
         self.num_samples = len(plan)
@@ -45,7 +44,7 @@ class ShardedSampler(DistributedSampler[Any]):
 
 
 class ShardedBatchSampler(Sampler[Any]):
-    """This rank's batches of a batch sampler, whose attributes it has besides its own."""
+    """This rank's batches of a batch sampler. It has the attributes of that sampler too."""
 
     def __init__(self, plan: DividedBatches) -> None:
         self.epoch = 0
@@ -69,7 +68,7 @@ class ShardedBatchSampler(Sampler[Any]):
 
 
 class Skipping:
-    """What `sampler` gives, without the first `skip`."""
+    """The indices of `sampler`, without the first `skip`."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -77,7 +76,7 @@ class Skipping:
 
     def __iter__(self) -> Iterator[Any]:
         given = iter(self.sampler)
-        # The first one is fetched now: only then does a generator look at the epoch, which is about to move on.
+        # Fetch the first index now: a generator reads the epoch only then, and the epoch is about to change.
         return chain(list(islice(given, self.skip + 1))[self.skip :], given)
 
     def __len__(self) -> int:

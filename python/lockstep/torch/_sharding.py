@@ -1,43 +1,49 @@
-"""How the data of a loader is divided among the ranks, and where an iteration over it stands.
+"""How the data of a loader is divided among the ranks, and the position of an iteration over it.
 
-Every rank knows the order of the whole epoch and takes every world-size-th place of it. So after k batches on each rank
-exactly the first k * world size * batch size places are used up, and an epoch can go on with another number of ranks.
+Every rank knows the order of the whole epoch and takes every world-size-th place of it. After k batches on each rank,
+exactly the first k * world size * batch size places are used, so an epoch can continue with another number of ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
+from lockstep import _core
 from lockstep.errors import ConfigError, LockstepError
-from lockstep.torch._orders import WHERE, Drawn, Order, share
+from lockstep.torch._orders import WHERE, Drawn, Order
 from lockstep.torch._samplers import Skipping, SkippingBatches
 
 
 class Position:
-    """Where one iteration stands. It counts the batches that were handed out, not those that are only loaded."""
+    """The position of one iteration. It counts the batches that the user has received, not those that are only
+    loaded."""
 
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.handed = 0
-        self.finished = False
+    def __init__(self, epoch: int, deal: Any = None, drawn: Any = None) -> None:
+        self.epoch, self.deal, self.drawn = epoch, deal, drawn
+        self.handed, self.finished = 0, False
 
     def hand(self) -> None:
-        """One more batch goes to the user."""
+        """Counts a batch that the user receives."""
         self.handed += 1
 
-    def state(self) -> dict[str, Any]:
-        """For state_dict()."""
-        raise NotImplementedError
+    @property
+    def done(self) -> int:
+        """The number of used places; after the last batch all of them, including dropped ones."""
+        if self.handed > self.deal.batches:
+            raise LockstepError(
+                f"{WHERE} the loader gave {self.handed} batches in epoch {self.epoch} where its sampler has "
+                f"{self.deal.batches}; its class must give one batch for one of DataLoader's for state_dict() to be "
+                "right"
+            )
+        return int(self.deal.position_after(self.handed))
 
 
 class Plan:
-    """How one loader's data is divided. This one divides nothing and leaves everything to the loader."""
+    """How one loader's data is divided. This base class divides nothing and leaves everything to the loader."""
 
     kind = "whole"
     same_on_all_ranks = False
@@ -48,78 +54,45 @@ class Plan:
         """The epoch of the next iteration."""
 
     def set_epoch(self, epoch: int) -> None:
-        """The user says which epoch is next."""
+        """Sets the epoch of the next iteration."""
         self.upcoming = epoch
 
     def stand_ins(self, loader: DataLoader[Any]) -> dict[str, Any]:
-        """Attributes that `loader` has while torch makes an iterator of it; the user sees his own."""
+        """Attributes that `loader` has while torch makes an iterator of it; users see their own."""
         return {}
 
     @contextmanager
     def iteration(self, epoch: int, resumed: Mapping[str, Any] | None) -> Iterator[Position]:
-        """While an iterator is made, for `epoch`, from where the checked state `resumed` says."""
-        yield Unknown(epoch)
+        """Context in which an iterator is made for `epoch`, from the position in the checked state `resumed`."""
+        yield Position(epoch)
 
     def unpacked(self, batches: Iterator[Any], position: Any) -> Iterator[Any]:
-        """The user's batches, from what torch's iterator gives."""
+        """The user's batches, unpacked from those of torch's iterator."""
         return batches
 
     def resting(self, epoch: int) -> dict[str, Any]:
         """The state before the first batch of `epoch`."""
         return {"kind": self.kind, "epoch": epoch, "samples": 0}
 
+    def state(self, position: Any) -> dict[str, Any]:
+        """The state at a position inside an epoch."""
+        raise LockstepError(f"{WHERE} state_dict() was called inside epoch {position.epoch}; {_UNDIVIDED}")
+
     def check(self, state: Mapping[str, Any]) -> None:
-        """Raises ConfigError unless the loader can go on from `state`, whose kind, epoch and samples are right."""
+        """Raises ConfigError unless the loader can continue from `state`, whose kind, epoch and samples are already
+        checked."""
         if state["samples"]:
             raise ConfigError(f"{WHERE} load_state_dict() got a position inside an epoch; {_UNDIVIDED}")
 
 
 _UNDIVIDED = (
-    "this loader's order is not Lockstep's, so it can go on between epochs only; use add_dist_sampler=True and "
+    "this loader's order is not Lockstep's, so it can continue only between epochs; use add_dist_sampler=True and "
+    "no batch sampler that divides the data itself"
 )
-_UNDIVIDED += "no batch sampler that divides the data itself"
-
-
-class Unknown(Position):
-    """In an order that is not ours."""
-
-    def state(self) -> dict[str, Any]:
-        raise LockstepError(f"{WHERE} state_dict() was called inside epoch {self.epoch}; {_UNDIVIDED}")
-
-
-class Counted(Position):
-    """In an order of `total` places, of which each batch that is handed out uses up `step`."""
-
-    def __init__(self, epoch: int, start: int, step: int, total: int, batches: int) -> None:
-        super().__init__(epoch)
-        self.start, self.step, self.total, self.batches = start, step, total, batches
-
-    @property
-    def done(self) -> int:
-        """How many places are used up; after the last batch all, also those that were dropped."""
-        if self.handed > self.batches:
-            raise LockstepError(
-                f"{WHERE} the loader gave {self.handed} batches in epoch {self.epoch} where its sampler has "
-                f"{self.batches}; its class must give one batch for one of DataLoader's for state_dict() to be right"
-            )
-        return self.total if self.handed == self.batches else self.start + self.handed * self.step
-
-
-class InOrder(Counted):
-    """In an order that Lockstep knows."""
-
-    def __init__(self, plan: Divided, drawn: Any, *place: int) -> None:
-        super().__init__(*place)
-        self.plan = plan
-        self.drawn = drawn if isinstance(plan.order, Drawn) else None
-
-    def state(self) -> dict[str, Any]:
-        state = {**self.plan.resting(self.epoch), "total": self.total, **self.plan.counts(self.drawn, self.done)}
-        return {**state, "order": self.plan.order.name(self.drawn)} if state["samples"] else state
 
 
 class Divided(Plan):
-    """Samples of a map-style dataset, taken in turns by the ranks."""
+    """Samples of a map-style dataset, taken in turn by the ranks."""
 
     kind = "samples"
 
@@ -128,7 +101,7 @@ class Divided(Plan):
         self.order = order
         self.rank, self.world, self.batch_size, self.drop_last = rank, world, batch_size, drop_last
         self.sampler: Any = None
-        """What the user sees of this plan; its `epoch` is the newest iteration's, or what the user said since."""
+        """The sampler that users see; its `epoch` is that of the newest iteration, or the one set since."""
         self._ready: tuple[int, Any] | None = None
         self._checked: tuple[int, Any] | None = None
 
@@ -136,53 +109,51 @@ class Divided(Plan):
         self.upcoming = self.sampler.epoch = epoch
 
     def indices(self) -> Iterator[Any]:
-        """This rank's, of the iteration that is being made, else of all of the sampler's epoch."""
+        """This rank's indices: of the iteration that is being made, or else of the whole epoch of the sampler."""
         start, drawn = self._ready or (0, self.order.draw(self.sampler.epoch))
-        places, extra = self._share(len(drawn), start)
-        mine: Iterable[Any]
-        if isinstance(drawn, torch.Tensor):
-            mine = drawn[places.start : places.stop : places.step].tolist()
-            return iter(mine if extra is None else chain(mine, [int(drawn[extra])]))
-        mine = drawn[places.start : places.stop : places.step]
-        return iter(mine if extra is None else chain(mine, [drawn[extra]]))
+        return self.order.taken(drawn, self._deal(len(drawn), start))
 
     def __len__(self) -> int:
-        """How many indices this rank has in an epoch."""
-        return self._count(len(self.order), 0)
+        """The number of indices of this rank in an epoch."""
+        return len(self._deal(len(self.order)))
 
     @contextmanager
     def iteration(self, epoch: int, resumed: Mapping[str, Any] | None) -> Iterator[Position]:
         drawn = self._draw(epoch)
         start = 0 if resumed is None else self.start_of(resumed)
-        batches = -(-self._count(len(drawn), start) // self.batch_size)
         self.sampler.epoch = epoch
         self._ready = (start, drawn)
         try:
-            yield InOrder(self, drawn, epoch, start, self.world * self.batch_size, len(drawn), batches)
+            yield Position(epoch, self._deal(len(drawn), start), drawn if isinstance(self.order, Drawn) else None)
         finally:
             self._ready = None
 
     def resting(self, epoch: int) -> dict[str, Any]:
         return {**super().resting(epoch), "total": len(self.order)}
 
+    def state(self, position: Any) -> dict[str, Any]:
+        counts = self.counts(position.drawn, position.done)
+        state = {**self.resting(position.epoch), "total": position.deal.total, **counts}
+        return {**state, "order": self.order.name(position.drawn)} if state["samples"] else state
+
     def counts(self, drawn: Any, done: int) -> dict[str, int]:
-        """What a state says of `done` places."""
+        """The counts that a state has for `done` places."""
         return {"samples": done}
 
     def start_of(self, state: Mapping[str, Any]) -> int:
-        """The first place that is not used up."""
+        """The first unused place."""
         return int(state["samples"])
 
     def check(self, state: Mapping[str, Any]) -> None:
         total, start = state.get("total"), self.start_of(state)
-        drawn = self.order.draw(state["epoch"]) if start else None
+        drawn = self.order.draw(state["epoch"]) if start and isinstance(self.order, Drawn) else None
         have = len(self.order) if drawn is None else len(drawn)
         if total != have or start > have:
             raise ConfigError(
                 f"{WHERE} load_state_dict() got the state of a loader with {total} {self.kind}, {start} of them done, "
                 f"but this one has {have}; give it the data that the state was taken with"
             )
-        if drawn is None:
+        if not start:
             return
         given, name = state.get("order"), self.order.name(drawn)
         if given != name or dict(state) != {**state, **self.counts(drawn, start)}:
@@ -190,23 +161,19 @@ class Divided(Plan):
                 f"{WHERE} load_state_dict() got a position in the order {given!r}, but this loader's order of epoch "
                 f"{state['epoch']} is {name!r}; use the sampler and the seed that the state was taken with"
             )
-        self._checked = (state["epoch"], drawn)
+        self._checked = None if drawn is None else (state["epoch"], drawn)
 
     def _draw(self, epoch: int) -> Any:
-        """The order of `epoch`, drawn once only even when a state was checked against it."""
+        """The order of `epoch`; drawn only once, even if a state was checked against it."""
         checked, self._checked = self._checked, None
         return checked[1] if checked is not None and checked[0] == epoch else self.order.draw(epoch)
 
-    def _share(self, total: int, start: int) -> tuple[range, int | None]:
-        return share(total, start, self.rank, self.world, self.batch_size, self.drop_last)
-
-    def _count(self, total: int, start: int) -> int:
-        places, extra = self._share(total, start)
-        return len(places) + (extra is not None)
+    def _deal(self, total: int, start: int = 0) -> _core.Deal:
+        return _core.Deal(total, start, self.rank, self.world, self.batch_size, self.drop_last)
 
 
 class DividedBatches(Divided):
-    """Whole batches of a batch sampler of the user's, taken in turns by the ranks."""
+    """Whole batches of the user's batch sampler, taken in turn by the ranks."""
 
     kind = "batches"
 
@@ -221,7 +188,7 @@ class DividedBatches(Divided):
 
 
 class Kept(Plan):
-    """A sampler of the user's that divides the data itself, as torch's DistributedSampler does."""
+    """The user's sampler, which divides the data itself, as torch's DistributedSampler does."""
 
     kind = "kept"
 
@@ -236,7 +203,7 @@ class Kept(Plan):
 
     @property
     def upcoming(self) -> int:
-        """As the sampler has it: whoever called its set_epoch() last is heard."""
+        """The sampler's own epoch: the last call of its set_epoch() counts."""
         return int(self.sampler.epoch) if isinstance(self.sampler, DistributedSampler) else self._upcoming
 
     @upcoming.setter
@@ -251,22 +218,24 @@ class Kept(Plan):
     @contextmanager
     def iteration(self, epoch: int, resumed: Mapping[str, Any] | None) -> Iterator[Position]:
         self.upcoming = epoch
-        self.source.skip = 0 if resumed is None else self._skip(resumed)
-        left = max(len(self.sampler) - self.source.skip, 0)
-        batches = left // self.batch_size if self.drop_last else -(-left // self.batch_size)
+        self.source.skip = skip = 0 if resumed is None else self._skip(resumed)
+        total, start = len(self.sampler) * self.world, skip * self.world
         try:
-            start = self.source.skip * self.world
-            yield InKept(self, epoch, start, self.batch_size * self.world, self.total, batches)
+            yield Position(epoch, _core.Deal(total, start, 0, self.world, self.batch_size, self.drop_last))
         finally:
             self.source.skip = 0
 
     @property
     def total(self) -> int:
-        """All samples; with the sampler's padding where only it knows how many there are without."""
+        """The number of samples; with the sampler's padding if only the sampler knows the number without."""
         return len(self.sampler.dataset) if self._torch_order else len(self.sampler) * self.world
 
     def resting(self, epoch: int) -> dict[str, Any]:
         return {**super().resting(epoch), "total": self.total, "world_size": self.world, "order": self.name()}
+
+    def state(self, position: Any) -> dict[str, Any]:
+        done = self.total if position.done == position.deal.total else position.done
+        return {**self.resting(position.epoch), "samples": done}
 
     def name(self) -> str:
         """Of the order."""
@@ -285,7 +254,7 @@ class Kept(Plan):
             self._skip(state)
 
     def _skip(self, state: Mapping[str, Any]) -> int:
-        """How many indices of this rank are done."""
+        """The number of indices of this rank that are done."""
         samples = integer(state, "samples")
         if samples >= self.total:
             return len(self.sampler)
@@ -293,25 +262,14 @@ class Kept(Plan):
         if samples % self.world or not (self._torch_order or then == self.world):
             raise ConfigError(
                 f"{WHERE} load_state_dict() got a position of {then} workers after {samples} samples, which a "
-                f"{type(self.sampler).__name__} for {self.world} cannot go on from; leave the sampler away, and "
+                f"{type(self.sampler).__name__} for {self.world} cannot continue from; leave out the sampler, and "
                 "prepare_data_loader divides the data so that any number can"
             )
         return samples // self.world
 
 
-class InKept(Counted):
-    """In the order of a sampler that was kept."""
-
-    def __init__(self, plan: Kept, *place: int) -> None:
-        super().__init__(*place)
-        self.plan = plan
-
-    def state(self) -> dict[str, Any]:
-        return {**self.plan.resting(self.epoch), "samples": self.done}
-
-
 class KeptBatches(Kept):
-    """A batch sampler of the user's that divides the data itself. What its batches are to the others is unknown."""
+    """The user's batch sampler, which divides the data itself. The batches of other ranks are unknown."""
 
     kind = "whole"
 
@@ -322,17 +280,20 @@ class KeptBatches(Kept):
     @contextmanager
     def iteration(self, epoch: int, resumed: Mapping[str, Any] | None) -> Iterator[Position]:
         self.upcoming = epoch
-        yield Unknown(epoch)
+        yield Position(epoch)
 
     def resting(self, epoch: int) -> dict[str, Any]:
         return Plan.resting(self, epoch)
+
+    def state(self, position: Any) -> dict[str, Any]:
+        return Plan.state(self, position)
 
     def check(self, state: Mapping[str, Any]) -> None:
         Plan.check(self, state)
 
 
 def divides_itself(sampler: Any) -> bool:
-    """Whether `sampler` already gives each rank a part of its own."""
+    """Whether `sampler` already gives each rank its own part."""
     return isinstance(sampler, DistributedSampler) or (hasattr(sampler, "num_replicas") and hasattr(sampler, "rank"))
 
 

@@ -1,8 +1,8 @@
 """How the ranks divide an iterable-style dataset.
 
-Each rank, or each of its loader workers, reads the whole stream that the dataset gives it and takes every
-world-size-th item. Loader worker j of one rank reads the same stream as loader worker j of another, so the place in the
-streams of all loader workers is the position of the epoch.
+Each rank, or each of its loader workers, reads the dataset's whole stream and takes every world-size-th item. Loader
+worker j of one rank reads the same stream as loader worker j of another, so the places in the streams of all loader
+workers are the position in the epoch.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from lockstep import _core
 from lockstep.errors import ConfigError, LockstepError
-from lockstep.torch._orders import WHERE, mixed, seed_python_and_numpy
+from lockstep.torch._orders import WHERE, seed_python_and_numpy
 from lockstep.torch._sharding import Plan, Position, integer
 
 
 class Tagged(NamedTuple):
-    """A batch on its way from a loader worker. A named tuple, so that torch pins the memory of what is in it."""
+    """A batch from a loader worker. A named tuple, so that torch pins the memory of its contents."""
 
     worker: int
     done: int
-    """How many items of the worker's stream are used up with this batch; -1 where the batch is only to be dropped."""
+    """The number of items of the worker's stream used up to this batch; -1 if the batch must be dropped."""
     batch: Any
 
 
 class Filler:
-    """In place of items: a batch of them lets the loader workers after this one go first."""
+    """A placeholder for items: a batch of them lets the later loader workers go first."""
 
 
 class Cursor:
-    """What a stream needs to know, in every process that reads it."""
+    """The position of a stream, in every process that reads it."""
 
     def __init__(self, rank: int, world: int, batch_size: int, drop_last: bool, streams: int, seed: int | None) -> None:
         self.rank, self.world, self.batch_size, self.drop_last = rank, world, batch_size, drop_last
@@ -44,11 +45,15 @@ class Cursor:
         self.orders = torch.zeros(2 + streams, dtype=torch.int64)
         """Epoch, the loader worker whose turn it is, and the items to skip of each one's stream."""
         self.done = 0
-        """Items used up by what was given so far, in this process."""
+        """Items used so far in this process."""
+
+    def deal(self, total: int, start: int) -> _core.Deal:
+        """What this rank takes of a stream of `total` items."""
+        return _core.Deal(total, start, self.rank, self.world, self.batch_size, self.drop_last)
 
 
 class Stream(IterableDataset[Any]):
-    """This rank's part of `dataset`. Otherwise it is like `dataset`: attributes are read from there and set there."""
+    """This rank's part of `dataset`. Attributes are read from and set on `dataset`."""
 
     def __init__(self, dataset: IterableDataset[Any], cursor: Cursor) -> None:
         self.__dict__.update(_dataset=dataset, _cursor=cursor)
@@ -66,8 +71,8 @@ class Stream(IterableDataset[Any]):
         index = 0 if worker is None else worker.id
         epoch, turn, skip = (int(cursor.orders[place]) for place in (0, 1, 2 + index))
         if worker is not None and cursor.seed is not None:
-            # Each epoch anew: loader workers that stay alive give what fresh ones would.
-            seed = mixed(cursor.seed, epoch, index)
+            # Seed in each epoch, so that persistent loader workers behave like new ones.
+            seed = _core.generator_seed(cursor.seed, epoch, index)
             torch.manual_seed(seed)
             seed_python_and_numpy(seed)
         if callable(getattr(self._dataset, "set_epoch", None)):
@@ -76,7 +81,7 @@ class Stream(IterableDataset[Any]):
 
 
 def _given(cursor: Cursor, items: Iterator[Any], skip: int, fillers: int) -> Iterator[Any]:
-    """This rank's of `items` after the first `skip`. All ranks get the same number of batches, as with share()."""
+    """This rank's part of `items` after the first `skip`."""
     cursor.done = -1
     for _ in range(fillers):
         yield Filler
@@ -104,13 +109,14 @@ def _given(cursor: Cursor, items: Iterator[Any], skip: int, fillers: int) -> Ite
             cursor.done += place
             place, given = 0, given + 1
             yield mine
-    if place == 0 or cursor.drop_last:
-        return
-    cursor.done += place
-    if cursor.rank < place:
+    # Only now is the length known, and with it whether this rank must be padded.
+    places, extra = cursor.deal(cursor.done + place, skip).places
+    if not cursor.drop_last:
+        cursor.done += place
+    if len(places) > given:
         yield mine
-    elif given % cursor.batch_size == 0:  # else it has as many batches as the others already
-        yield first[(cursor.rank - place) % len(first)]
+    elif extra is not None:
+        yield first[extra]
 
 
 def _exhausted(items: Iterator[Any]) -> int:
@@ -121,7 +127,7 @@ def _exhausted(items: Iterator[Any]) -> int:
 
 
 class Tagging:
-    """A collate function that says where its batch comes from."""
+    """A collate function that adds where its batch comes from."""
 
     def __init__(self, collate: Callable[[Any], Any], cursor: Cursor) -> None:
         self.collate, self.cursor = collate, cursor
@@ -141,16 +147,13 @@ class InStreams(Position):
         super().__init__(epoch)
         self.streams, self.turn, self.total = streams, turn, total
         self.loaded: deque[tuple[int, int]] = deque()
-        """Worker and place of the batches that torch gave and the user has not got yet."""
+        """Worker and place of the batches that torch has returned and the user has not received yet."""
 
     def hand(self) -> None:
         super().hand()
         if self.loaded:
             worker, self.streams[worker] = self.loaded.popleft()
             self.turn = (worker + 1) % len(self.streams)
-
-    def state(self) -> dict[str, Any]:
-        return _state(self.epoch, self.streams, self.turn, self.total)
 
 
 def _state(epoch: int, streams: list[int], turn: int, total: int | None) -> dict[str, Any]:
@@ -159,7 +162,7 @@ def _state(epoch: int, streams: list[int], turn: int, total: int | None) -> dict
 
 
 class DividedStream(Plan):
-    """Items of an iterable-style dataset, taken in turns by the ranks."""
+    """Items of an iterable-style dataset, taken in turn by the ranks."""
 
     kind = "stream"
 
@@ -175,11 +178,8 @@ class DividedStream(Plan):
         self.same_on_all_ranks = world > 1
 
     def __len__(self) -> int:
-        """How many batches an epoch has, by the dataset's len(), which need not be right with many loader workers."""
-        cursor, length = self.cursor, len(self.dataset)  # type: ignore[arg-type]
-        if cursor.drop_last:
-            return length // cursor.world // cursor.batch_size
-        return -(-length // (cursor.world * cursor.batch_size))
+        """The number of batches in an epoch by the dataset's len(), which may be wrong with several loader workers."""
+        return self.cursor.deal(len(self.dataset), 0).batches  # type: ignore[arg-type]
 
     def stand_ins(self, loader: DataLoader[Any]) -> dict[str, Any]:
         dataset: Any = loader.dataset
@@ -201,6 +201,9 @@ class DividedStream(Plan):
     def resting(self, epoch: int) -> dict[str, Any]:
         return _state(epoch, self._streams(None), 0, self._total())
 
+    def state(self, position: Any) -> dict[str, Any]:
+        return _state(position.epoch, position.streams, position.turn, position.total)
+
     def check(self, state: Mapping[str, Any]) -> None:
         if state.get("total") != self._total():
             raise ConfigError(
@@ -212,7 +215,7 @@ class DividedStream(Plan):
             integer(state, "turn")
 
     def _streams(self, state: Mapping[str, Any] | None) -> list[int]:
-        """How many items of each loader worker's stream are used up."""
+        """The number of items used of each loader worker's stream."""
         workers = len(self.cursor.orders) - 2
         if state is None or not state["samples"]:
             return [0] * workers
@@ -226,7 +229,7 @@ class DividedStream(Plan):
         if len(streams) != workers:
             raise ConfigError(
                 f"{WHERE} load_state_dict() got a position inside an epoch with num_workers={len(streams)}, "
-                f"but this loader has {workers}, whose streams are others; use as many, or a state between epochs"
+                f"but this loader has {workers}, whose streams differ; use the same number, or a state between epochs"
             )
         return list(streams)
 

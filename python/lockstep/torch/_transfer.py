@@ -13,13 +13,13 @@ _END = object()
 
 
 def move(value: Any, device: torch.device, custom: bool = True) -> Any:
-    """`value` with all tensors in it on `device`; what it is made of keeps its type::
+    """`value` with all its tensors moved to `device`; containers keep their types::
 
         move({"x": torch.zeros(2), "name": "a"}, torch.device("cuda"))
 
-    Looks into mappings, tuples, named tuples, lists and dataclasses, however nested. Anything else that has a method
-    ``to`` is asked to move itself, unless `custom` is False; the rest stays as it is. Tensors in pinned memory are
-    copied without waiting for the copy.
+    Searches nested mappings, tuples, named tuples, lists and dataclasses. Other objects with a method ``to`` move
+    themselves, unless `custom` is False; the rest is not changed. Tensors in pinned memory are copied without waiting
+    for the copy.
     """
     if isinstance(value, torch.Tensor):
         return value.to(device, non_blocking=value.is_pinned())
@@ -40,17 +40,16 @@ def move(value: Any, device: torch.device, custom: bool = True) -> Any:
 
 
 def moved(batches: Iterable[Any], device: torch.device) -> Iterator[Any]:
-    """Each batch on `device`, moved when it is asked for."""
+    """Moves each batch to `device` when it is requested."""
     return (move(batch, device) for batch in batches)
 
 
 def moved_ahead(batches: Iterable[Any], device: torch.device, cuda: Any = torch.cuda) -> Iterator[Any]:
-    """Each batch on the CUDA `device`; while one is in use, the next is copied on a stream of its own.
+    """Moves each batch to the CUDA `device`; while one is in use, the next is copied on another stream.
 
-    Only what is in pinned memory (``DataLoader(pin_memory=True)``) is truly copied meanwhile. Objects that move
-    themselves are moved when they are handed out: their memory must belong to the stream that uses it.
-    `cuda` stands for ``torch.cuda``, so that the order of the steps can be tested where there is no such device;
-    it has not been run on a real one.
+    Only pinned memory (``DataLoader(pin_memory=True)``) is actually copied in parallel. Objects that move themselves
+    are moved when they are requested: their memory must belong to the stream that uses it. `cuda` is ``torch.cuda`` or
+    a fake, so that the order of the steps can be tested without a GPU; it has not run on a real one.
     """
     source = iter(batches)
     side = cuda.Stream(device)
@@ -66,7 +65,7 @@ def moved_ahead(batches: Iterable[Any], device: torch.device, cuda: Any = torch.
     while upcoming is not _END:
         current = cuda.current_stream(device)
         current.wait_stream(side)
-        # The memory is the side stream's, which must not give it out again before the current one is done with it.
+        # The memory belongs to the side stream, which must not reuse it before the current stream is done with it.
         for tensor in _tensors(upcoming):
             if tensor.is_cuda:
                 tensor.record_stream(current)
@@ -92,7 +91,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 def _remade_mapping(old: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
     if type(old) is dict:
         return items
-    if isinstance(old, MutableMapping):  # keeps what a defaultdict or a class of the user's has besides
+    if isinstance(old, MutableMapping):  # keeps the other attributes of a defaultdict or a user's class
         made = copy.copy(old)
         made.update(items)
         return made

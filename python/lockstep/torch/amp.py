@@ -1,8 +1,7 @@
 """Automatic mixed precision: fewer bits where they suffice.
 
-On a GPU in float16, with a loss scale that keeps small gradients from vanishing; on a CPU in bfloat16, which needs
-none.
-The GPU path is tested with stand-ins only; it has not run on a real device.
+On a GPU it uses float16, with a loss scale that keeps small gradients from becoming zero; on a CPU bfloat16, which
+needs none. The GPU path is tested with fakes only; it has not run on a real device.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _locked_by: str | None = None
 
 
 def accelerate(amp: bool = False) -> None:
-    """Trains with automatic mixed precision from here on. Call it once, at the top of the training function::
+    """Trains with automatic mixed precision from now on. Call it once, at the start of the training function::
 
     def train_func():
         accelerate(amp=True)
@@ -37,10 +36,10 @@ def accelerate(amp: bool = False) -> None:
     if not isinstance(amp, bool):
         raise ConfigError(f"[accelerate] amp is {amp!r}; it must be True or False")
     if _locked_by == "accelerate":
-        raise LockstepError("[accelerate] it was called before; call it once, at the top of the training function")
+        raise LockstepError("[accelerate] it was already called; call it once, at the start of the training function")
     if _locked_by is not None:
         raise LockstepError(
-            f"[accelerate] it is called too late, after {_locked_by}(); call it at the top of the training function"
+            f"[accelerate] it is called too late, after {_locked_by}(); call it at the start of the training function"
         )
     lock("accelerate")
     _wanted = amp
@@ -49,7 +48,7 @@ def accelerate(amp: bool = False) -> None:
 
 
 def lock(function: str) -> None:
-    """From now on accelerate() is too late."""
+    """From now on accelerate() raises an error."""
     global _locked_by
     _locked_by = _locked_by or function
 
@@ -60,13 +59,13 @@ def is_on() -> bool:
 
 
 def backward(tensor: torch.Tensor) -> None:
-    """As ``tensor.backward()``, with the loss scaled where mixed precision needs it."""
+    """As ``tensor.backward()``, with the loss scaled if mixed precision needs it."""
     lock("backward")
     (tensor if _scaler is None else _scaler.scale(tensor)).backward()  # type: ignore[no-untyped-call]
 
 
 def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """An optimizer that undoes the loss scale before it steps. Without one, `optimizer` itself."""
+    """An optimizer that removes the loss scale before it steps; `optimizer` itself if there is no loss scale."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigError(f"[prepare_optimizer] got a {type(optimizer).__name__}; it must be a torch.optim.Optimizer")
     lock("prepare_optimizer")
@@ -77,7 +76,7 @@ class ScaledOptimizer(torch.optim.Optimizer):
     """`optimizer`, whose gradients carry the loss scale of `scaler`."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
-        # No super().__init__: groups, state and hooks are those of the inner one.
+        # Does not call super().__init__: groups, state and hooks are those of the inner optimizer.
         self.optimizer = optimizer
         self.scaler = scaler
 
@@ -87,7 +86,7 @@ class ScaledOptimizer(torch.optim.Optimizer):
         return getattr(self.optimizer, name)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Skips the step, and lowers the scale, when a gradient overflowed."""
+        """Skips the step and lowers the scale if a gradient overflowed."""
         if closure is not None:
             raise ConfigError("[prepare_optimizer] step() cannot take a closure with mixed precision on a GPU")
         result = self.scaler.step(self.optimizer)
@@ -116,7 +115,7 @@ class ScaledOptimizer(torch.optim.Optimizer):
 
 
 class _Autocasts:
-    """Mixed into a model's class: its forward runs in lower precision and gives full precision."""
+    """Mixed into a model's class: its forward runs in lower precision and returns full precision."""
 
     _lockstep_class: type[torch.nn.Module]
     _lockstep_device: str
@@ -128,13 +127,13 @@ class _Autocasts:
         return _to_float32(outputs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickled, it is the user's model again."""
+        """When pickled, it becomes the user's model again."""
         reduced: Any = super().__reduce_ex__(protocol)
         return (copyreg._reconstructor, (self._lockstep_class, object, None), *reduced[2:])  # type: ignore[attr-defined]
 
 
 def autocasting(model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """The same object, of a class of its own that computes in lower precision."""
+    """The same object, changed to a class that computes in lower precision."""
     inner = type(model)
     if issubclass(inner, _Autocasts):
         return model

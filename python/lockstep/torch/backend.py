@@ -1,6 +1,6 @@
 """The backend "lockstep" of torch.distributed: CPU tensors between processes of one machine, through shared memory.
 
-Importing this registers it, for ``TorchTrainer`` and for everybody else::
+Importing this module registers it, for ``TorchTrainer`` and for other programs::
 
     import lockstep.torch.backend  # in a script that torchrun starts
     import torch.distributed as dist
@@ -8,8 +8,8 @@ Importing this registers it, for ``TorchTrainer`` and for everybody else::
     dist.init_process_group("lockstep")
     dist.all_reduce(tensor)
 
-Results have the same bits on every rank and in every run on as many. Nothing listens anywhere, and nothing has a name
-in ``/dev/shm``. Ranks that cannot share memory (they are on several machines, say) use Gloo instead, and say so.
+Results have the same bits on every rank and in every run with the same number of ranks. It opens no port and no file in
+``/dev/shm``. Ranks that cannot share memory, for example on several machines, use Gloo instead, with a warning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME = "lockstep"
 _log = logging.getLogger("lockstep")
 _c10d: ModuleType | None = None
 _leaves = 0
-"""The process that has been asked to leave its groups when it ends."""
+"""The process that has registered to leave its groups at exit."""
 
 
 def is_available() -> bool:
@@ -48,25 +48,26 @@ def is_available() -> bool:
 
 
 def create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
-    """What torch calls on every rank of a group that is made."""
+    """torch calls this on every rank of a new group."""
     module = load()
     _leave_at_the_end_of_a_child()
     try:
         made: Backend = module.create(store, rank, size, timeout)
         return made
     except module.CannotShareMemory as error:
-        # All ranks are here: the group is made on all of them, or on none.
+        # All ranks get here: the group is made on all of them or on none.
         if rank == 0:
             _log.warning("%s; these ranks use Gloo", error)
         from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo
 
-        # The store may see another group under the same name.
+        # The store may be used for another group of the same name.
         prefix = f"gloo/{store.add(f'gloo_groups_of/{rank}', 1)}"
         return ProcessGroupGloo(PrefixStore(prefix, store), rank, size, timeout)
 
 
 def _leave_at_the_end_of_a_child() -> None:
-    """A child that multiprocessing forked ends without an end of its interpreter, which would look like a death."""
+    """A child forked by multiprocessing exits without finalizing its interpreter; to other ranks that would look like a
+    death."""
     global _leaves
     if multiprocessing.parent_process() is not None and _leaves != os.getpid():
         _leaves = os.getpid()
@@ -79,7 +80,7 @@ def _leave() -> None:
 
 
 def module_name() -> str:
-    """The compiled part is a module for one version of torch, which its name tells.
+    """The name of the compiled module, which contains the version of torch that it is for.
 
     >>> module_name()
     '_c10d_2_13_0'
@@ -88,7 +89,7 @@ def module_name() -> str:
 
 
 def load() -> ModuleType:
-    """The compiled part; raises ImportError that says how to get it."""
+    """The compiled module; raises an ImportError that says how to build it."""
     global _c10d
     if _c10d is None:
         name = f"{__package__}.{module_name()}"

@@ -1,9 +1,9 @@
-"""Compiles the backend "lockstep" of torch.distributed for the torch that is installed here::
+"""Compiles the backend "lockstep" of torch.distributed for the installed torch::
 
     python -m lockstep.torch.build_backend
 
-``pip install`` does this where torch is there already; this is for a torch that was installed, or changed, afterwards.
-It needs CMake, a C++20 compiler and Python's headers, and takes about a minute.
+``pip install`` does this if torch is already installed; use this if torch was installed or changed afterwards. It needs
+CMake, a C++20 compiler and Python's headers, and takes about a minute.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
-    """Puts the compiled module beside this file; ends the program with a message when that cannot be done."""
+    """Puts the compiled module next to this file; exits with a message if that fails."""
     cmake = shutil.which("cmake") or sys.exit("[build_backend] there is no cmake in the PATH: pip install cmake")
     package = (PACKAGE / "cmake").resolve()
     if not os.access(PACKAGE / "torch", os.W_OK):
@@ -43,7 +43,7 @@ def main() -> None:
         )
         _run([cmake, "--build", build, "--parallel", str(os.cpu_count() or 1)])
         (made,) = Path(build).glob("_c10d_*.so")
-        # Copied under another name first: whoever imports it meanwhile finds all of it, or nothing.
+        # Copied under another name first, so that a concurrent import sees the complete file or none.
         part = PACKAGE / "torch" / f".{made.name}.partial"
         shutil.copyfile(made, part)
         os.replace(part, PACKAGE / "torch" / made.name)

@@ -9,58 +9,57 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lockstep._wrappers import PREFIX, is_prefixed, plain_name, renamed, unwrapped
-from lockstep.checkpoint import Checkpoint
+from lockstep.checkpoint import PREPROCESSOR_KEY, Checkpoint
 from lockstep.errors import ConfigError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 MODEL = "model"
-"""The key of the dict under which the model stands."""
+"""The key of the model in the dict."""
 
 
 class TorchCheckpoint(Checkpoint):
-    """A checkpoint that knows how to make a model of what it holds.
+    """A checkpoint that can return its model.
 
         >>> model = torch.nn.Linear(2, 1)
         >>> checkpoint = TorchCheckpoint.from_state_dict(model.state_dict())
         >>> checkpoint.get_model(torch.nn.Linear(2, 1)).weight.equal(model.weight)
         True
 
-    It is a dict with the key ``"model"``, and may hold more: ``TorchTrainer`` gives every checkpoint back as one of
-    these, also where ``Checkpoint.from_dict({"model": model.state_dict(), "epoch": 3})`` was reported.
+    It is a dict with the key ``"model"``, and may hold more. ``TorchTrainer`` returns every checkpoint as one of these,
+    also if ``Checkpoint.from_dict({"model": model.state_dict(), "epoch": 3})`` was reported.
     """
 
     @classmethod
-    def from_state_dict(cls, state_dict: Mapping[str, Any], *, preprocessor: None = None) -> Self:
-        """A checkpoint of a model's ``state_dict()``: arrays in files that other programs read, no pickle."""
-        _check_preprocessor(preprocessor, "from_state_dict")
+    def from_state_dict(cls, state_dict: Mapping[str, Any], *, preprocessor: Any = None) -> Self:
+        """A checkpoint of a model's ``state_dict()``: arrays in files that other programs can read, without a
+        pickle. get_preprocessor() returns the `preprocessor`, which is pickled."""
         if not isinstance(state_dict, Mapping):
             raise ConfigError(
                 f"[TorchCheckpoint] from_state_dict got a {type(state_dict).__name__}; give it model.state_dict(), "
                 "or call from_model(model)"
             )
         kept = state_dict if isinstance(state_dict, dict) else OrderedDict(state_dict)
-        return cls.from_dict({MODEL: kept})
+        return cls.from_dict({MODEL: kept, **_with(preprocessor)})
 
     @classmethod
-    def from_model(cls, model: torch.nn.Module, *, preprocessor: None = None) -> Self:
+    def from_model(cls, model: torch.nn.Module, *, preprocessor: Any = None) -> Self:
         """A checkpoint of a whole model, without DistributedDataParallel or torch.compile around it.
 
-        The model's object is pickled, so that its class must be there when it is loaded; ``from_state_dict`` needs
-        less. Its parameters are stored as arrays.
+        The model's object is pickled, so its class must be importable when it is loaded; ``from_state_dict`` does not
+        need that. Its parameters are stored as arrays.
         """
-        _check_preprocessor(preprocessor, "from_model")
         if not isinstance(model, torch.nn.Module):
             raise ConfigError(f"[TorchCheckpoint] from_model got a {type(model).__name__}; give it a torch.nn.Module")
-        return cls.from_dict({MODEL: unwrapped(model)})
+        return cls.from_dict({MODEL: unwrapped(model), **_with(preprocessor)})
 
     def get_model(self, model: torch.nn.Module | None = None) -> torch.nn.Module:
         """The model that was saved.
 
-        Of a state_dict: `model`, which must have the same parameters, with the values that were saved; it may be
-        wrapped by DistributedDataParallel or compiled, or the saved one may have been. Of a whole model: that one, on
-        the CPU; `model` is not needed.
+        For a state_dict: loads the saved values into `model`, which must have the same parameters, and returns it.
+        Either of the two may be wrapped by DistributedDataParallel or compiled. For a whole model: returns it, on the
+        CPU; `model` is not needed.
         """
         stored = self._stored()
         if isinstance(stored, torch.nn.Module):
@@ -100,7 +99,7 @@ class TorchCheckpoint(Checkpoint):
 
 
 def _named_as_in(model: torch.nn.Module, state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`state` under the names that `model` has: ``module.`` in front of all or of none, compiled parts where it has."""
+    """`state` under the names of `model`: with or without ``module.`` in front, and with its compiled parts."""
     state = renamed(state, plain_name)
     wanted = {plain_name(name): name for name in model.state_dict()}
     has, wants = is_prefixed(state), is_prefixed(wanted)
@@ -111,9 +110,5 @@ def _named_as_in(model: torch.nn.Module, state: Mapping[str, Any]) -> Mapping[st
     return renamed(state, lambda name: wanted.get(name, name))
 
 
-def _check_preprocessor(preprocessor: object, function: str) -> None:
-    if preprocessor is not None:
-        raise ConfigError(
-            f"[TorchCheckpoint] {function} got a preprocessor, a {type(preprocessor).__name__}; "
-            "preprocessors come with datasets, which this version does not have: leave it out"
-        )
+def _with(preprocessor: Any) -> dict[str, Any]:
+    return {} if preprocessor is None else {PREPROCESSOR_KEY: preprocessor}

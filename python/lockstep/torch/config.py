@@ -22,11 +22,10 @@ from lockstep.torch import backend as shared_memory
 from lockstep.torch.checkpoint import TorchCheckpoint
 
 BACKENDS = ("lockstep", "gloo", "nccl", "mpi", "ucc")
-LOOPBACK = "127.0.0.1"
 LEAVE_TOGETHER_WITHIN = 30.0
-"""How long a rank whose function has ended keeps its connections for the others, in seconds."""
+"""After this many seconds, a rank whose function has ended closes its connections to the others."""
 _held_store: Store | None = None
-"""Lives as long as the process: other ranks may need it when this one has left the group."""
+"""Kept until the process ends: other ranks may need it after this one has left the group."""
 _LOST_PEER = (
     "closed by peer",
     "reset by peer",
@@ -42,7 +41,7 @@ _LOST_PEER = (
 
 @dataclass
 class TorchConfig(BackendConfig):
-    """How workers find each other.
+    """How workers connect.
 
     >>> TorchConfig(backend="gloo", timeout_s=60).timeout_s
     60
@@ -51,13 +50,13 @@ class TorchConfig(BackendConfig):
     preload: ClassVar[tuple[str, ...]] = ("lockstep.torch._preload",)
 
     backend: str | None = None
-    """"lockstep", "gloo", "nccl" or what else torch knows. None: nccl where workers have GPUs; else lockstep (shared
-    memory) where all workers are on one machine, and gloo where they are not."""
+    """"lockstep", "gloo", "nccl" or another backend of torch. None: nccl if workers have GPUs; otherwise lockstep
+    (shared memory) if all workers are on one machine, and gloo if they are not."""
     init_method: str = "env"
-    """"env" or "tcp". Either way rank 0 hosts the store on a port of the system's choice, and the variables that
-    torchrun sets (MASTER_ADDR and so on) are set."""
+    """"env" or "tcp". In both cases rank 0 hosts the store on a port that the system chooses, and the variables of
+    torchrun (MASTER_ADDR and so on) are set."""
     timeout_s: float | timedelta = 1800
-    """How long a collective waits for the other ranks."""
+    """Timeout of a collective, in seconds."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -75,13 +74,13 @@ class TorchConfig(BackendConfig):
         seconds(self.timeout_s, "[TorchConfig] timeout_s")
 
     def on_worker_start(self) -> None:
-        """Makes the process group, whatever the number of workers."""
+        """Makes the process group, also for a single worker."""
         worker = session._get("TorchConfig.on_worker_start")
         worker.unwraps_models = True
         _wrappers.load_plain_names()
         worker.checkpoint_type = TorchCheckpoint
         _set_threads()
-        torch.seed()  # the fork server's generator is the same on every rank
+        torch.seed()  # forked workers inherit the fork server's generator, the same on every rank
         device = _context.device()
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -97,8 +96,7 @@ class TorchConfig(BackendConfig):
             GROUP_RANK=str(worker.node_rank),
             ACCELERATE_TORCH_DEVICE=str(device),
         )
-        # All workers are on one machine: Gloo need not be reachable from outside.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        _keep_gloo_inside()
         backend = self.backend or _default_backend(device)
         if not _is_built(backend):
             raise LockstepError(
@@ -108,10 +106,10 @@ class TorchConfig(BackendConfig):
         dist.init_process_group(backend, store=store, rank=worker.rank, world_size=worker.world_size, timeout=timeout)
 
     def on_worker_end(self) -> None:
-        """Rank 0 hosts the store, and every rank may be in the middle of an exchange: they leave together.
+        """Rank 0 hosts the store, and every rank may be in the middle of a collective, so all ranks leave together.
 
-        A rank that others keep waiting for long gives up its connections: one that waits for it in a collective, for
-        ever, then fails at once.
+        A rank that has waited too long for the others closes its connections, so that a rank that waits for it in a
+        collective fails at once instead of waiting forever.
         """
         worker = session._get("TorchConfig.on_worker_end")
         if worker.world_size == 1:
@@ -128,13 +126,14 @@ class TorchConfig(BackendConfig):
 
 
 def _store(timeout: timedelta) -> Store:
-    """Rank 0 binds a socket and hands it to the store; the others hear of its port. Nothing is guessed or tried."""
+    """Rank 0 binds a socket, passes it to the store, and sends its port to the others. No port is guessed."""
     worker = session._get("TorchConfig")
+    address = session.get_node_address(0)
     if worker.rank == 0:
-        listener = socket.create_server((LOOPBACK, 0), backlog=max(128, worker.world_size))
+        listener = socket.create_server((address, 0), backlog=max(128, worker.world_size))
         port = listener.getsockname()[1]
         store = TCPStore(
-            LOOPBACK,
+            address,
             port,
             worker.world_size,
             is_master=True,
@@ -145,13 +144,19 @@ def _store(timeout: timedelta) -> Store:
         session.broadcast_from_rank_zero(port, timeout)
     else:
         port = session.broadcast_from_rank_zero(0, timeout)
-        store = TCPStore(LOOPBACK, port, worker.world_size, is_master=False, timeout=timeout)
-    os.environ.update(MASTER_ADDR=LOOPBACK, MASTER_PORT=str(port))
+        store = TCPStore(address, port, worker.world_size, is_master=False, timeout=timeout)
+    os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
     return store
 
 
+def _keep_gloo_inside() -> None:
+    """If all workers are on one machine, Gloo need not be reachable from outside."""
+    if session._is_on_loopback():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
 def _set_threads() -> None:
-    """The fork server had one thread; this worker has its share of the cores."""
+    """Sets this worker's number of threads; the fork server had one."""
     threads = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if threads.isdecimal() and int(threads) > 0:
         torch.set_num_threads(int(threads))
@@ -188,5 +193,5 @@ def _is_built(backend: str) -> bool:
 
 
 def _names(backend: str) -> list[str]:
-    """One or, as in "cpu:gloo,cuda:nccl", one for each kind of device."""
+    """The names of the backends: one, or, as in "cpu:gloo,cuda:nccl", one for each kind of device."""
     return [part.split(":")[-1].lower() for part in backend.split(",")]

@@ -1,4 +1,4 @@
-"""Data loaders that give each worker its part of the data."""
+"""Data loaders that return each worker's part of the data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
 
+from lockstep import _core
 from lockstep.errors import ConfigError, LockstepError
 from lockstep.torch import _context, _transfer
-from lockstep.torch._orders import WHERE, mixed, order_of
+from lockstep.torch._orders import WHERE, order_of
 from lockstep.torch._samplers import ShardedBatchSampler, ShardedSampler, SkippingBatches
 from lockstep.torch._sharding import (
     Divided,
@@ -32,44 +33,45 @@ T = TypeVar("T")
 def prepare_data_loader(
     data_loader: DataLoader[T], add_dist_sampler: bool = True, move_to_device: bool = True, auto_transfer: bool = True
 ) -> PreparedDataLoader[T]:
-    """A loader like `data_loader` that gives this worker its part of the data, on this worker's device::
+    """A loader like `data_loader` that returns this worker's part of the data, on this worker's device::
 
         loader = prepare_data_loader(DataLoader(dataset, batch_size=32, shuffle=True))
         for epoch in range(10):
             for x, y in loader:  # a new shuffle in each epoch
                 ...
 
-    It is a DataLoader with all settings of `data_loader`, which is not changed; the batch size is that of one worker.
+    It is a DataLoader with all settings of `data_loader`, which is not changed. The batch size is per worker.
 
-    What each worker gets: the samples (a loader with a ``batch_sampler``: the batches; with an ``IterableDataset``: the
-    items) are taken in turns. All workers get the same number of batches: with ``drop_last`` what does not fill a batch
-    on every worker is left out, otherwise a worker that would have a batch less gets a sample from the beginning of the
-    order once more. A ``DistributedSampler`` of your own stays as it is. Samplers of any other kind are drawn on every
-    worker, all generators seeded alike; one that holds a generator which is not torch's must seed it alike.
-    An ``IterableDataset`` must give the same items in the same order on every worker: shuffle by ``set_epoch(epoch)``,
-    which is called if the dataset has it. ``add_dist_sampler=False`` leaves the division to you.
+    What each worker gets: workers take the samples (with a ``batch_sampler``: the batches; with an ``IterableDataset``:
+    the items) in turn. All workers get the same number of batches: with ``drop_last``, samples that do not fill a batch
+    on every worker are dropped; otherwise a worker that would have one batch less gets a sample from the beginning of
+    the order again. Your own ``DistributedSampler`` is kept. Any other sampler runs on every worker, with all
+    generators seeded equally; if it holds a generator that is not torch's, it must seed that equally too. An
+    ``IterableDataset`` must return the same items in the same order on every worker: shuffle by ``set_epoch(epoch)``,
+    which is called if the dataset has it. With ``add_dist_sampler=False`` you divide the data yourself.
 
-    Epochs: each new iteration has the next epoch, beginning with 0. ``loader.set_epoch(3)``, or
-    ``loader.sampler.set_epoch(3)``, says which comes next.
+    Epochs: each new iteration is the next epoch, starting with 0. ``loader.set_epoch(3)``, or
+    ``loader.sampler.set_epoch(3)``, sets the next one.
 
-    Device: tensors are moved wherever they are in a batch, and objects with a method ``to``; not with
-    ``move_to_device=False``. With `auto_transfer` the next batch is copied to a GPU while the current one is used
-    (with ``pin_memory=True``; this has not been run on a real GPU yet).
+    Device: tensors anywhere in a batch, and objects with a method ``to``, are moved, unless ``move_to_device=False``.
+    With `auto_transfer` the next batch is copied to a GPU while the current one is used (with ``pin_memory=True``; not
+    yet tested on a real GPU).
 
-    Position: ``loader.state_dict()`` goes into a checkpoint, ``loader.load_state_dict(state)`` before the next
-    iteration makes it go on there, with the same or another number of workers: see PreparedDataLoader.
+    Position: put ``loader.state_dict()`` into a checkpoint. ``loader.load_state_dict(state)`` before the next iteration
+    continues there, with the same or another number of workers: see PreparedDataLoader.
 
-    Raises ConfigError for what cannot be divided: data or a sampler without len(), a DataPipe, a prepared loader.
+    Raises ConfigError for a loader that cannot be divided: data or a sampler without len(), a DataPipe, a prepared
+    loader.
     """
     if isinstance(data_loader, PreparedDataLoader):
-        raise ConfigError(f"{WHERE} this loader is prepared already; prepare each DataLoader once")
+        raise ConfigError(f"{WHERE} this loader is already prepared; prepare each DataLoader once")
     loader: Any = data_loader
     if not isinstance(loader, DataLoader):
         given = type(loader).__name__
         raise ConfigError(f"{WHERE} got a {given}; it must be a torch.utils.data.DataLoader")
     made: PreparedDataLoader[T] = object.__new__(_prepared_class(type(loader)))
     made.__dict__.update(loader.__dict__)
-    made.__dict__["_iterator"] = None  # the loader workers of the other one
+    made.__dict__["_iterator"] = None  # the loader workers of the original
     made._plan = _plan(made, add_dist_sampler)
     made._position = made._pending = None
     device = _context.device()
@@ -79,7 +81,7 @@ def prepare_data_loader(
 
 
 class PreparedDataLoader(DataLoader[T]):
-    """What prepare_data_loader() makes: a DataLoader that knows its epoch and where in it it is::
+    """Made by prepare_data_loader(): a DataLoader that knows its epoch and its position in it::
 
         loader = prepare_data_loader(DataLoader(dataset, batch_size=32, shuffle=True))
         if checkpoint:
@@ -89,7 +91,7 @@ class PreparedDataLoader(DataLoader[T]):
                 ...
                 session.report(metrics, checkpoint=Checkpoint.from_dict({"loader": loader.state_dict(), ...}))
 
-    The state is equal on all workers that have got equally many batches. One worker uses it from one thread.
+    The state is equal on all workers that have received the same number of batches. Use it from one thread.
     """
 
     _plan: Plan
@@ -100,21 +102,22 @@ class PreparedDataLoader(DataLoader[T]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the iteration that is going on; otherwise the one that the next iteration has."""
+        """The epoch of the current iteration, or of the next one if there is none."""
         position = self._position
         return self._plan.upcoming if position is None or position.finished else position.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is that of `epoch`; those after it count on from there."""
+        """Makes the next iteration that of `epoch`; later ones count from there."""
         self._plan.set_epoch(operator.index(epoch))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: plain values, counting the samples of the epoch that all workers together have got::
+        """The loader's position as plain values. It counts the samples of the epoch that all workers together have
+        received::
 
             {"kind": "samples", "epoch": 1, "samples": 64, "total": 1000, "order": "shuffled, seed 0"}
 
-        Batches count when they were handed out, not when they were loaded. After the last one it is the whole epoch,
-        and once the loop has ended the beginning of the next.
+        A batch counts once the loop has received it, not when it is loaded. After the last batch the state is the whole
+        epoch; once the loop has ended, it is the beginning of the next epoch.
         """
         if self._position is None or self._position.finished:
             upcoming = self._plan.upcoming
@@ -125,14 +128,14 @@ class PreparedDataLoader(DataLoader[T]):
                 f"{WHERE} state_dict() was called inside epoch {self._position.epoch} of a loader with in_order=False, "
                 "whose batches have no order; use in_order=True, or take the state between epochs"
             )
-        return self._position.state()
+        return self._plan.state(self._position)
 
     def load_state_dict(self, state: Any) -> None:
-        """Makes the next iteration go on where the loader was when `state` was taken.
+        """Makes the next iteration continue from the position in `state`.
 
-        The number of workers and the batch size may be others. What was used up is not read again, except of an
-        iterable-style dataset, which must be read to be skipped. Raises ConfigError when the state is not of such a
-        loader with such data; the loader is then as before.
+        The number of workers and the batch size may differ. Used samples are not read again, except from an
+        iterable-style dataset, which must be read to be skipped. Raises ConfigError, and changes nothing, if it is not
+        the state of such a loader with such data.
         """
         if not isinstance(state, Mapping):
             given = type(state).__name__
@@ -140,7 +143,7 @@ class PreparedDataLoader(DataLoader[T]):
         if state.get("kind") != self._plan.kind:
             raise ConfigError(
                 f"{WHERE} load_state_dict() got a state of kind {state.get('kind')!r}, but this loader's are of kind "
-                f"{self._plan.kind!r}; give it what state_dict() of the same loader gave"
+                f"{self._plan.kind!r}; pass the state_dict() of the same loader"
             )
         epoch = integer(state, "epoch")
         integer(state, "samples")
@@ -152,7 +155,7 @@ class PreparedDataLoader(DataLoader[T]):
         return len(self._plan) if isinstance(self._plan, DividedStream) else super().__len__()
 
     def __iter__(self) -> Any:
-        # Below a class of the user's, which may have an __iter__ of its own and call this one whenever it likes.
+        # Called from a user's class, which may have its own __iter__ and call this one at any time.
         epoch, pending = self._plan.upcoming, self._pending
         resumed = pending if pending is not None and pending["epoch"] == epoch else None
         with self._plan.iteration(epoch, resumed) as position, self._standing_in(epoch):
@@ -163,11 +166,11 @@ class PreparedDataLoader(DataLoader[T]):
 
     @contextmanager
     def _standing_in(self, epoch: int) -> Iterator[None]:
-        """Gives the loader what torch's iterator shall use, and takes it away again."""
+        """Temporarily sets the attributes that torch's iterator uses."""
         stand_ins = self._plan.stand_ins(self)
         same = self._plan.same_on_all_ranks
         if self.generator is None and (same or _context.seed is not None):
-            seed = mixed(_context.seed or 0, epoch, 0 if same else _context.rank())
+            seed = _core.generator_seed(_context.seed or 0, epoch, 0 if same else _context.rank())
             stand_ins["generator"] = torch.Generator().manual_seed(seed)
         own = {name: self.__dict__[name] for name in stand_ins}
         self.__dict__.update(stand_ins)
@@ -178,7 +181,7 @@ class PreparedDataLoader(DataLoader[T]):
 
 
 class _HandingOut:
-    """What stands above a class of the user's: moves the batches and counts them."""
+    """Wraps a user's class: moves the batches and counts them."""
 
     _position: Position | None
     _device: torch.device | None
@@ -194,7 +197,7 @@ class _HandingOut:
 
     def _handed_out(self, batches: Iterator[Any], position: Position | None) -> Iterator[Any]:
         for batch in batches:
-            position = position or self._position  # an __iter__ of the user's may begin with its first batch only
+            position = position or self._position  # a user's __iter__ may start only with its first batch
             if position is not None:
                 position.hand()
             yield batch
@@ -209,7 +212,7 @@ def _prepared_class(loader_class: type[DataLoader[Any]]) -> type[PreparedDataLoa
 
 
 def _plan(loader: PreparedDataLoader[Any], add_dist_sampler: bool) -> Plan:
-    """How `loader`, a fresh copy of the user's, is divided. Gives it the samplers for that."""
+    """How to divide `loader`, a new copy of the user's. Sets its samplers."""
     rank, world = _context.rank(), _context.world_size()
     kept = _kept(loader, world)
     if kept is not None:
@@ -237,7 +240,7 @@ def _plan(loader: PreparedDataLoader[Any], add_dist_sampler: bool) -> Plan:
 
 
 def _kept(loader: PreparedDataLoader[Any], world: int) -> Plan | None:
-    """The plan where a sampler of the user's divides the data already."""
+    """The plan if the user's sampler already divides the data."""
     if isinstance(loader.dataset, IterableDataset):
         return None
     if loader.batch_size is None and loader.batch_sampler is not None:

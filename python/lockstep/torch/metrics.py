@@ -1,4 +1,4 @@
-"""Metrics of all workers as one."""
+"""Metrics aggregated over all workers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def all_reduce_mean(metrics: Any) -> Any:
         session.report(all_reduce_mean({"loss": loss.item(), "accuracy": correct / seen}))
         loss = all_reduce_mean(loss)
 
-    Values are numbers, tensors of one element, or dicts and lists of them. What is not a number is an error that names
-    its key; keys that some ranks have and others do not are an error on every rank that names them.
+    Values are numbers, tensors of one element, or dicts and lists of them. For a value that is not a number, the error
+    names its key. If ranks have different keys, every rank gets an error that names them.
     """
     names: list[str] = []
     numbers: list[float] = []
@@ -58,7 +58,7 @@ def _exchange_device() -> torch.device:
 
 
 def _flatten(value: Any, name: str, names: list[str], numbers: list[float]) -> Any:
-    """Appends the numbers, sorted by key, and their names; gives the shape to put their means into."""
+    """Appends the numbers, sorted by key, and their names; returns the structure to put their means into."""
     inside = f"{name}/" if name else ""
     if isinstance(value, Mapping):
         shape: dict[str, Any] = dict.fromkeys(value)
@@ -78,7 +78,7 @@ def _flatten(value: Any, name: str, names: list[str], numbers: list[float]) -> A
 
 
 def _check_equal(names: list[str]) -> None:
-    """Raises on every rank when some have other names than rank 0: numbers of different things would be added."""
+    """Raises on every rank if some have other names than rank 0; otherwise different metrics would be added."""
     checksum = torch.tensor([len(names), zlib.crc32(repr(names).encode())], device=_exchange_device())
     found = [torch.empty_like(checksum) for _ in range(_context.world_size())]
     dist.all_gather(found, checksum)

@@ -1,4 +1,4 @@
-"""A model that trains in step with its copies on the other workers."""
+"""A model that stays equal to its copies on the other workers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ STRATEGIES = ("ddp", "fsdp", None)
 
 
 def get_device() -> torch.device:
-    """Where this worker computes: its first GPU, or the CPU.
+    """This worker's device: its first GPU, or the CPU.
 
-    For scripts written for Ray 2.6: the list of its GPUs, where it has several.
+    For scripts written for Ray 2.6: a list of its GPUs, if it has several.
     """
     device = _context.device()
     if device.type == "cuda" and os.environ.get("LOCKSTEP_AS_RAY") == "2.6" and torch.cuda.device_count() > 1:
@@ -35,16 +35,16 @@ def prepare_model(
     wrap_ddp: bool | None = None,
     ddp_kwargs: dict[str, Any] | None = None,
 ) -> torch.nn.Module:
-    """Moves a model to this worker's device and joins it with the copies on the other workers::
+    """Moves a model to this worker's device and connects it with its copies on the other workers::
 
         model = prepare_model(Net())
         model = prepare_model(Net(), parallel_strategy_kwargs={"find_unused_parameters": True})
 
-    "ddp": every worker has a whole copy (DistributedDataParallel): it starts as rank 0's, and gradients are averaged.
-    "fsdp": the parameters are spread over the workers (FullyShardedDataParallel). None, or a single worker: the model
-    as it is; ``no_sync()`` and ``module``, which is the model itself, work there too. ``parallel_strategy_kwargs`` go
-    to the wrapper, and win over what is chosen here. ``wrap_ddp`` and ``ddp_kwargs`` are older spellings of the
-    last two arguments.
+    "ddp": every worker has a full copy (DistributedDataParallel), which starts as rank 0's; gradients are averaged.
+    "fsdp": the parameters are divided among the workers (FullyShardedDataParallel). None, or a single worker: the model
+    is not wrapped; ``no_sync()`` and ``module``, which is the model itself, still work. ``parallel_strategy_kwargs``
+    are passed to the wrapper, and override the defaults chosen here. ``wrap_ddp`` and ``ddp_kwargs`` are older
+    spellings of the last two arguments.
     """
     if not isinstance(model, torch.nn.Module):
         raise ConfigError(f"[prepare_model] model is a {type(model).__name__}; it must be a torch.nn.Module")
@@ -60,19 +60,20 @@ def prepare_model(
     if strategy == "fsdp":
         return _fully_sharded(model, device, options)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        return _unwrapped(model)  # nothing to average, and DistributedDataParallel refuses it
+        return _unwrapped(model)  # nothing to average; DistributedDataParallel refuses such a model
     if device.type == "cuda":
         options = {"device_ids": [device], "output_device": device, **options}
-    # Gradients lie in the memory that is exchanged: no copy back.
+    # Gradients are stored in the buckets: no copy back.
     return DistributedDataParallel(model, **{"gradient_as_bucket_view": True, **options})
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """The model itself; code that accumulates gradients, or saves ``model.module``, finds these here too."""
+    """The model itself, with ``no_sync()`` and ``module`` for code that accumulates gradients or saves
+    ``model.module``."""
     if not hasattr(model, "no_sync"):
         model.no_sync = contextlib.nullcontext  # type: ignore[assignment]
     if not hasattr(model, "module"):
-        model.__dict__["module"] = model  # an attribute, no submodule: neither names nor parameters change
+        model.__dict__["module"] = model  # an attribute, not a submodule: neither names nor parameters change
     return model
 
 

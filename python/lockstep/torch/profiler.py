@@ -1,4 +1,4 @@
-"""A trace of what every worker's time goes into."""
+"""Traces of the workers, made by torch.profiler."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class TorchWorkerProfiler:
                     train_step(batch)
                     profiler.step()
 
-    Or with a profiler of your own::
+    Or with your own profiler::
 
         traces = TorchWorkerProfiler()
         with torch.profiler.profile(..., on_trace_ready=traces.trace_handler) as profiler:
             ...
 
     A trace is ``pytorch_profiler/rank_<rank>.<number>.pt.trace.json``; Chrome (``chrome://tracing``), Perfetto and
-    TensorBoard's profiler plugin show it. Outside a worker the traces lie in the current directory's
-    ``pytorch_profiler``. Call it from the thread that trains.
+    TensorBoard's profiler plugin can show it. Outside a worker the traces are in ``pytorch_profiler`` of the current
+    directory. Call it from the thread that trains.
     """
 
     def __init__(
@@ -52,10 +52,11 @@ class TorchWorkerProfiler:
         directory: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> None:
-        """`schedule`, `activities` and `kwargs` (``record_shapes``, ...) go to ``torch.profiler.profile``.
+        """`schedule`, `activities` and `kwargs` (``record_shapes``, ...) are passed to ``torch.profiler.profile``.
 
-        Without a `schedule` all of the block is one trace: for a long loop give one, such as
-        ``torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1)``. `directory`: where to, instead of the run.
+        Without a `schedule` the whole block is one trace. For a long loop pass one, such as
+        ``torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1)``. `directory`: where to write, instead of the
+        run directory.
         """
         self._options = {"schedule": schedule, "activities": activities, **kwargs}
         place = (
@@ -69,7 +70,7 @@ class TorchWorkerProfiler:
         self._block = ExitStack()
 
     def trace_handler(self, profiler: torch.profiler.profile) -> None:
-        """Writes a trace that is ready; for ``on_trace_ready``."""
+        """Writes a finished trace; for ``on_trace_ready``."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._free_path()
         profiler.export_chrome_trace(str(path))
@@ -77,7 +78,7 @@ class TorchWorkerProfiler:
         self._new.append(path.name)
 
     def get_and_clear_profile_traces(self) -> dict[str, list[str]]:
-        """The names of the traces since the call before, ready to be reported::
+        """The names of the traces since the last call, in a form that can be reported::
 
         session.report({"loss": loss, **profiler.get_and_clear_profile_traces()})
         """
@@ -85,7 +86,7 @@ class TorchWorkerProfiler:
         return {PROFILER_DIRECTORY: new}
 
     def step(self) -> None:
-        """A step of the training is done; only inside ``with``."""
+        """Call it after each training step, inside ``with``."""
         if self._profile is None:
             raise LockstepError("[profiler] step() was called outside `with profiler:`; call it inside that block")
         self._profile.step()
@@ -103,7 +104,7 @@ class TorchWorkerProfiler:
         self._block.__exit__(kind, error, trace)
 
     def _free_path(self) -> Path:
-        """A number that no earlier trace of the rank has; ranks that do the same thing get the same numbers."""
+        """A path with a number that no earlier trace of the rank has; ranks that do the same get the same numbers."""
         number = 0
         while (path := self.directory / f"rank_{_context.rank()}.{number}{PROFILER_SUFFIX}").exists():
             number += 1
@@ -115,6 +116,6 @@ def _run_directory() -> Path:
 
 
 def _silence_kineto() -> None:
-    """Without a GPU its library has nothing to say but that it begins and ends, on stderr."""
+    """Without a GPU, Kineto only prints on stderr that it starts and stops."""
     if not torch.cuda.is_available():
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")

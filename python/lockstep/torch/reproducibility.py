@@ -13,15 +13,16 @@ from lockstep.torch import _context
 
 
 def enable_reproducibility(seed: int = 0) -> None:
-    """Makes two runs with the same workers give the same numbers. Call it at the top of the training function::
+    """Makes runs with the same number of workers give the same numbers. Call it at the start of the training function::
 
         def train_func():
             enable_reproducibility(seed=7)
             model = prepare_model(Net())
 
-    Seeds torch, numpy and random, the workers of prepared data loaders and their order, and makes torch refuse
-    operations that have no deterministic form. Every rank gets the same seed. A training function that draws random
-    numbers (dropout) repeats them exactly after a restart only if it keeps ``torch.get_rng_state()`` in its checkpoint.
+    Seeds torch, numpy and random, the loader workers of prepared data loaders and their order, and makes torch refuse
+    operations without a deterministic implementation. Every rank gets the same seed. A training function that draws
+    random numbers (dropout) repeats them exactly after a restart only if it stores ``torch.get_rng_state()`` in its
+    checkpoint.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise ConfigError(f"[enable_reproducibility] seed is {seed!r}; it must be an int from 0 to 2**32 - 1")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep._framework_trainer import FrameworkTrainer, Settings
 from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import RunConfig, ScalingConfig, TrainLoopConfig
+from lockstep.config import DataConfig, RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.torch.checkpoint import TorchCheckpoint
 from lockstep.torch.config import TorchConfig
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TorchTrainer(FrameworkTrainer):
-    """Runs a PyTorch training function on ``scaling_config.num_workers`` workers, joined in a process group::
+    """Runs a PyTorch training function on ``scaling_config.num_workers`` workers, connected by a process group::
 
         from lockstep import ScalingConfig, session
         from lockstep.torch import TorchTrainer, prepare_data_loader, prepare_model
@@ -40,15 +40,12 @@ class TorchTrainer(FrameworkTrainer):
         )
         result = trainer.fit()
 
-    ``batch_size`` is a worker's. Models that are saved in checkpoints lose their DistributedDataParallel wrapper, and
-    ``session.get_checkpoint()`` and the ``Result`` give ``TorchCheckpoint``.
+    ``batch_size`` is per worker. Models are saved in checkpoints without their DistributedDataParallel wrapper, and
+    ``session.get_checkpoint()`` and the ``Result`` return a ``TorchCheckpoint``.
     """
 
     _config_type: ClassVar[type[BackendConfig]] = TorchConfig
     _two_spellings: ClassVar[str] = "torch_config and torch_backend are two spellings of one thing; give one"
-    _instead_of_datasets: ClassVar[str] = (
-        "make a DataLoader in the training function and pass it to prepare_data_loader()"
-    )
     _checkpoint_type: ClassVar[type[Checkpoint]] = TorchCheckpoint
 
     def __init__(
@@ -58,15 +55,17 @@ class TorchTrainer(FrameworkTrainer):
         train_loop_config: TrainLoopConfig | None = None,
         torch_config: TorchConfig | None = None,
         scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
-        datasets: dict[str, Any] | None = None,
+        datasets: Mapping[str, Any] | None = None,
         preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
         torch_backend: TorchConfig | None = None,
     ) -> None:
-        self._refuse_data(datasets, preprocessor)
-        settings = Settings(scaling_config, run_config, resume_from_checkpoint, metadata)
+        settings = Settings(
+            scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor, metadata
+        )
         super().__init__(train_loop_per_worker, train_loop_config, settings, torch_config, torch_backend)
 
     @classmethod
@@ -78,10 +77,13 @@ class TorchTrainer(FrameworkTrainer):
         *,
         torch_config: TorchConfig | None = None,
         scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         torch_backend: TorchConfig | None = None,
     ) -> Self:
-        """A trainer that goes on with the run at `path`; see DataParallelTrainer.restore()."""
-        settings = Settings(scaling_config, run_config, resume_from_checkpoint)
+        """A trainer that continues the run at `path`; see DataParallelTrainer.restore()."""
+        settings = Settings(scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor)
         return cls._from_run(path, train_loop_per_worker, train_loop_config, settings, torch_config, torch_backend)

@@ -1,4 +1,4 @@
-"""The function API of Ray Train. The same as ``lockstep.session``, in the words of Ray Train 1.x and RaySGD::
+"""The function API of Ray Train: the same as ``lockstep.session``, under the names of Ray Train 1.x and RaySGD::
 
 from lockstep import train
 
@@ -8,7 +8,7 @@ def train_func():
         train.save_checkpoint(epoch=epoch)
         train.report(epoch=epoch, rank=train.world_rank())
 
-and in those of Ray 2.7 and later::
+and under those of Ray 2.7 and later::
 
 def train_func():
     rank = train.get_context().get_world_rank()
@@ -22,14 +22,15 @@ from typing import Any
 
 from lockstep import session
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from lockstep.config import CheckpointConfig, DataConfig, FailureConfig, RunConfig, ScalingConfig
 from lockstep.errors import ConfigError
 from lockstep.result import Result
-from lockstep.session import get_checkpoint
+from lockstep.session import get_checkpoint, get_dataset_shard
 
 __all__ = [
     "Checkpoint",
     "CheckpointConfig",
+    "DataConfig",
     "FailureConfig",
     "Result",
     "RunConfig",
@@ -37,6 +38,7 @@ __all__ = [
     "TrainContext",
     "get_checkpoint",
     "get_context",
+    "get_dataset_shard",
     "load_checkpoint",
     "local_rank",
     "local_world_size",
@@ -49,7 +51,7 @@ __all__ = [
 
 
 def report(metrics: Mapping[str, Any] | None = None, checkpoint: Checkpoint | None = None, /, **values: Any) -> None:
-    """Hands metrics to the driver, and maybe a checkpoint; see session.report()::
+    """Sends metrics, and optionally a checkpoint, to the driver; see session.report()::
 
     train.report(epoch=3, loss=0.5)                              # as in Ray Train 1.x: every keyword is a metric
     train.report({"epoch": 3, "loss": 0.5}, checkpoint=saved)    # as in Ray 2.7 and later
@@ -61,14 +63,12 @@ def report(metrics: Mapping[str, Any] | None = None, checkpoint: Checkpoint | No
         return
     checkpoint = values.pop("checkpoint", checkpoint)
     if values:
-        raise ConfigError(
-            f"[train] report() got metrics and {', '.join(values)}; it takes metrics and checkpoint alone"
-        )
+        raise ConfigError(f"[train] report() got metrics and {', '.join(values)}; it takes only metrics and checkpoint")
     session.report(metrics, checkpoint=checkpoint)
 
 
 class TrainContext:
-    """This worker's place in the run, by the names of ``lockstep.session``; ``get_context()`` gives it."""
+    """This worker's place in the run, under the names of ``lockstep.session``; ``get_context()`` returns it."""
 
     get_experiment_name = staticmethod(session.get_experiment_name)
     get_local_rank = staticmethod(session.get_local_rank)
@@ -83,23 +83,22 @@ class TrainContext:
 
 def get_context() -> TrainContext:
     """What Ray 2.7 and later have instead of ``session``: ``get_context().get_world_rank()``."""
-    session._get("train.get_context")
     return TrainContext()
 
 
 def save_checkpoint(**values: Any) -> None:
-    """Saves a checkpoint of the given values; its metrics are those reported last."""
+    """Saves a checkpoint of the given values, with the metrics of the last report."""
     session._save(Checkpoint.from_dict(values))
 
 
 def load_checkpoint() -> dict[Any, Any] | None:
-    """What ``save_checkpoint()`` got last, as a dict, or None on a fresh start."""
+    """The values of the last ``save_checkpoint()`` as a dict, or None on a fresh start."""
     checkpoint = session.get_checkpoint()
     return None if checkpoint is None else checkpoint._saved()
 
 
 def world_size() -> int:
-    """How many workers there are."""
+    """The number of workers."""
     return session.get_world_size()
 
 
@@ -114,7 +113,7 @@ def local_rank() -> int:
 
 
 def local_world_size() -> int:
-    """How many workers run on this worker's node."""
+    """The number of workers on this worker's node."""
     return session.get_local_world_size()
 
 
@@ -124,7 +123,7 @@ def node_rank() -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """``train.torch`` and its like, imported when first asked for."""
+    """``train.torch`` and similar modules, imported on first access."""
     import importlib
 
     if name in ("horovod", "tensorflow", "torch"):

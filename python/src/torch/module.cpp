@@ -1,12 +1,12 @@
-// The c10d backend for Python. Compiled with torch's own copy of pybind11, which knows c10d's types; so it is a module
-// apart from _core, and fits one version of torch, which its name tells.
+// The c10d backend for Python. Compiled with torch's own copy of pybind11, which knows c10d's types. So it is a
+// separate module from _core, for one version of torch, which is part of its name.
 
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <lockstep/error.h>
 
-#include "torch/backend.h"
+#include "torch/shared_memory_backend.h"
 
 namespace {
 

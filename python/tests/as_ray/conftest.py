@@ -1,4 +1,5 @@
-"""What the tests of the alias share. Each runs in processes of its own: the alias stays once it is there."""
+"""Shared by the tests of the alias. Each test runs in its own processes, because the alias cannot be removed once it is
+loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def script(tmp_path: Path, environment: dict[str, str]) -> Script:
-    """Runs a script whose first line is the alias; more environment by keyword. It must end well unless `fails`."""
+    """Runs a script whose first line loads the alias; keywords add environment variables. It must succeed unless
+    `fails`."""
 
     def run(code: str, fails: bool = False, first: str = "import lockstep.as_ray", **env: str) -> object:
         path = tmp_path / "script.py"

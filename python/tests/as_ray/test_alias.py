@@ -1,4 +1,4 @@
-"""The alias itself: light, the same in workers, chosen by release, and never in front of a real Ray."""
+"""The alias itself: light, the same in workers, selected by release, and never hiding a real Ray."""
 
 from __future__ import annotations
 
@@ -212,6 +212,40 @@ print(json.dumps(resources))
     assert resources.get("GPU") != 0
 
 
+def test_resources_that_init_declares_are_held_by_workers(script: Script) -> None:
+    code = """
+import ray
+from ray.air import session
+from ray.air.config import RunConfig, ScalingConfig
+from ray.train.data_parallel_trainer import DataParallelTrainer
+from ray.tune import Callback
+
+ray.init(num_cpus=16, num_gpus=4, resources={"token": 3})
+assert ray.available_resources() == ray.cluster_resources()
+seen = []
+
+class See(Callback):
+    def on_trial_result(self, *args, **kwargs):
+        seen.append(ray.available_resources())
+
+scaling = ScalingConfig(num_workers=2, use_gpu=True, resources_per_worker={"CPU": 6, "GPU": 0.5, "token": 1})
+run_config = RunConfig(verbose=0, callbacks=[See()])
+trainer = DataParallelTrainer(lambda: session.report({}), scaling_config=scaling, run_config=run_config)
+trainer.fit()
+assert (seen[0]["CPU"], seen[0]["GPU"], seen[0]["token"]) == (4, 3, 1), seen
+assert ray.available_resources() == ray.cluster_resources()
+ray.shutdown()
+assert "token" not in ray.cluster_resources()
+try:
+    ray.init(resources={"token": -1})
+except ValueError as error:
+    assert "0 or more" in str(error)
+else:
+    raise AssertionError
+"""
+    script(code)
+
+
 def test_num_cpus_limits_nothing(script: Script) -> None:
     code = f"""{FIT}
 ray.init(num_cpus=1)
@@ -279,7 +313,7 @@ for use in (lambda: ray.wait([1]), lambda: ray.get_actor("a"), lambda: ray.kill(
     script(code)
 
 
-def test_data_and_tuning_say_that_they_are_not_there_yet(script: Script) -> None:
+def test_what_is_missing_says_that_it_is_not_there_yet(script: Script) -> None:
     code = f"""{USED}
 import ray, ray.data
 from ray import tune
@@ -290,14 +324,13 @@ from ray.tune.tuner import Tuner
 
 def annotated(data: Dataset, tuner: "Tuner | None" = None) -> Dataset | None: ...
 class Mine(tune.Trainable): ...
-assert not isinstance(3, Dataset) and issubclass(Mine, tune.Trainable) and not hasattr(Dataset, "map")
+assert not isinstance(3, Dataset) and issubclass(Mine, tune.Trainable) and not hasattr(tune.Tuner, "map")
 
 for use in (lambda: tune.run(print), lambda: tune.grid_search([1]), lambda: Tuner(print), lambda: Mine(),
             lambda: PopulationBasedTraining(), lambda: Tuner.restore("x"), lambda: tune.no_such_function):
-    assert "tuning is not there yet" in told(use), told(use)
-for use in (lambda: ray.data.range(3), lambda: Dataset(), lambda: session.get_dataset_shard("train"),
-            lambda: ray.data.read_images("x"), lambda: ray.train.DataConfig(), lambda: ray.sgd.get_data_shard()):
-    assert "data sets are not there yet" in told(use), told(use)
+    assert "tuning is not available yet" in told(use), told(use)
+for use in (lambda: ray.data.range_table(3), lambda: ray.data.DatasetPipeline([])):
+    assert "this part of Ray Data is not available yet" in told(use), told(use)
 from ray.train.torch import TorchPredictor
 assert "prediction on data sets" in told(lambda: TorchPredictor.from_checkpoint(None))
 """
@@ -307,16 +340,50 @@ assert "prediction on data sets" in told(lambda: TorchPredictor.from_checkpoint(
 def test_placeholders_reach_workers(script: Script) -> None:
     code = f"""{FIT}{USED}
 from ray import tune
-from ray.data import Dataset
+from ray.data import DatasetPipeline
 
 def train():
-    assert not isinstance(1, Dataset)
-    session.report({{"told": told(lambda: tune.report(loss=1)), "shard": told(lambda: session.get_dataset_shard("t"))}})
+    assert not isinstance(1, DatasetPipeline)
+    session.report({{"told": told(lambda: tune.report(loss=1)), "data": told(lambda: DatasetPipeline())}})
 
 metrics = run(train).metrics
 print(metrics["told"])
-print(metrics["shard"])
+print(metrics["data"])
 """
-    told, shard = script(code).stdout.splitlines()
+    told, data = script(code).stdout.splitlines()
     assert told.startswith("[ray.tune.report]")
-    assert shard.startswith("[ray.air.session.get_dataset_shard]")
+    assert data.startswith("[ray.data.DatasetPipeline]")
+
+
+def test_data_sets_under_the_names_of_ray(script: Script, tmp_path: Path) -> None:
+    code = f"""
+import ray
+from ray.air import RunConfig, ScalingConfig, session
+from ray.data import ActorPoolStrategy
+from ray.data.preprocessors import Chain, MinMaxScaler
+from ray.train import DataConfig
+from ray.train.torch import TorchTrainer
+
+ds = ray.data.range(100, parallelism=4).map_batches(lambda b: {{"x": b["id"] * 2.0}}, compute=ActorPoolStrategy(size=2))
+train, validation = ds.train_test_split(test_size=0.2, shuffle=True, seed=1)
+assert (train.count(), validation.count()) == (80, 20)
+assert ray.data.range_tensor(3, shape=(2, 2)).take_batch(3)["data"].shape == (3, 2, 2)
+assert ray.data.from_items([1, 2]).take_all() == [{{"item": 1}}, {{"item": 2}}]
+
+def train_func():
+    seen = sum(len(batch["x"]) for batch in session.get_dataset_shard("train").iter_torch_batches(batch_size=8))
+    most = max(float(batch["x"].max()) for batch in session.get_dataset_shard("train").iter_batches(batch_size=8))
+    whole = sum(1 for _ in session.get_dataset_shard("validation").iter_rows())
+    session.report({{"seen": seen, "whole": whole, "most": most}})
+
+result = TorchTrainer(
+    train_func,
+    scaling_config=ScalingConfig(num_workers=2),
+    run_config=RunConfig(storage_path={str(tmp_path / "runs")!r}, verbose=0),
+    datasets={{"train": train, "validation": validation}},
+    dataset_config=DataConfig(datasets_to_split=["train"]),
+    preprocessor=Chain(MinMaxScaler(columns=["x"])),
+).fit()
+print(result.metrics["seen"], result.metrics["whole"], result.metrics["most"] <= 1.0)
+"""
+    assert script(code).stdout.split() == ["40", "20", "True"]

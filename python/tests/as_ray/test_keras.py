@@ -1,4 +1,4 @@
-"""Keras callbacks by the module they come from: Ray 2.0's works, Ray 2.6 refuses to make the same one."""
+"""Keras callbacks by module: Ray 2.0's works; creating that of Ray 2.6 raises."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ SAME = {
     "ray.util.sgd.v2.report": "lockstep.sgd.report",
     "ray.util.sgd.v2.TorchConfig": "lockstep.torch.TorchConfig",
     "ray.util.sgd.v2.callbacks.JsonLoggerCallback": "lockstep.sgd.JsonLoggerCallback",
-    "ray.util.sgd.v2.worker_group.WorkerGroup": "lockstep.sgd.worker_group.WorkerGroup",
+    "ray.util.sgd.v2.worker_group.WorkerGroup": "lockstep.worker_group.WorkerGroup",
     "ray.tune.logger.LoggerCallback": "lockstep.LoggerCallback",
     "ray.tune.logger.JsonLoggerCallback": "lockstep.callbacks.JsonLoggerCallback",
     "ray.tune.experiment.Trial": "lockstep.callbacks.Trial",

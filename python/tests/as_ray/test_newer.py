@@ -1,4 +1,4 @@
-"""Scripts in the words of Ray 2.7 and later, where all that a training function uses is in ``ray.train``."""
+"""Scripts for Ray 2.7 and later, where everything that a training function uses is in ``ray.train``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def train_func():
     try:
         train.report({"loss": 1}, epoch=3)
     except ValueError as error:
-        assert "it takes metrics and checkpoint alone" in str(error)
+        assert "it takes only metrics and checkpoint" in str(error)
 
 metrics = DataParallelTrainer(train_func).fit().metrics
 assert (metrics["loss"], metrics["checkpoint"], metrics["metrics"]) == (0.25, 4, 1)

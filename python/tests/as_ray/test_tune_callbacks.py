@@ -1,4 +1,4 @@
-"""Callbacks with the hooks of Ray Tune, and trainers with a training_loop of their own."""
+"""Callbacks with the hooks of Ray Tune, and trainers with their own training_loop."""
 
 from __future__ import annotations
 
@@ -152,5 +152,12 @@ def test_flatten_dict(script: Script) -> None:
 from ray.tune.utils import flatten_dict
 assert flatten_dict({"a": {"b": {"c": 1}, "d": {}}, "e": 2}) == {"a/b/c": 1, "a/d": {}, "e": 2}
 assert flatten_dict({"a": {"b": 1}}, delimiter=".") == {"a.b": 1}
+assert flatten_dict({"a": {"b/c": 1}}) == {"a/b/c": 1}
+try:
+    flatten_dict({"a": {"b/c": 1}}, prevent_delimiter=True)
+except ValueError as error:
+    assert "'b/c'" in str(error)
+else:
+    raise AssertionError
 """
     script(code)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import fcntl
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # made_runs, which all of them import
+
+from made_runs import Cli, Hold, MakeRun, write_json
 
 
 @pytest.fixture(scope="session")
@@ -32,11 +37,12 @@ def storage(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(storage: Path) -> dict[str, str]:
-    return {**os.environ, "LOCKSTEP_STORAGE_PATH": str(storage), "TZ": "UTC"}
+    kept = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM")}
+    return {**kept, "LOCKSTEP_STORAGE_PATH": str(storage), "TZ": "UTC", "TERM": "xterm"}
 
 
 @pytest.fixture
-def cli(executable: str, environment: dict[str, str], tmp_path: Path) -> Callable[..., Any]:
+def cli(executable: str, environment: dict[str, str], tmp_path: Path) -> Cli:
     """Runs the command in `tmp_path`; what it reads is `stdin`."""
 
     def run(*arguments: str | Path, stdin: str = "", **changes: str) -> subprocess.CompletedProcess[str]:
@@ -50,10 +56,13 @@ def cli(executable: str, environment: dict[str, str], tmp_path: Path) -> Callabl
 
 
 @pytest.fixture
-def make_run(storage: Path) -> Callable[..., Path]:
-    """A run below the storage path, or at `place`: finished, unless `fields` of run.json say otherwise."""
+def make_run(storage: Path) -> MakeRun:
+    """A run below the storage path, or at `place`: finished, unless `fields` of run.json say otherwise.
 
-    def make(name: str, place: Path = storage, size: int = 0, **fields: Any) -> Path:
+    With a `size`, rank 0 has a log of that many bytes.
+    """
+
+    def make(name: str, place: Path = storage, size: int | None = None, **fields: Any) -> Path:
         path = place / name
         (path / "logs").mkdir(parents=True)
         run = {
@@ -73,8 +82,32 @@ def make_run(storage: Path) -> Callable[..., Path]:
             "failures": [],
             "error": "",
         }
-        (path / "logs" / "rank_0.log").write_bytes(b"x" * size)
-        (path / "run.json").write_text(json.dumps({**run, **fields}))
+        if size is not None:
+            (path / "logs" / "rank_0.log").write_bytes(b"x" * size)
+        write_json(path / "run.json", {**run, **fields})
         return path
 
     return make
+
+
+@pytest.fixture
+def hold() -> Iterator[Hold]:
+    """Locks a run's directory until the test ends, as a driver does while it runs."""
+    with contextlib.ExitStack() as held:
+
+        def lock(run: Path) -> Path:
+            descriptor = os.open(run, os.O_RDONLY)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            return run
+
+        yield lock
+
+
+@pytest.fixture
+def driver() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that plays the driver."""
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()

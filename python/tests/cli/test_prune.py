@@ -1,4 +1,4 @@
-"""`lockstep prune`: what goes, what never goes, and that it asks."""
+"""`lockstep prune`: what is deleted, what never is, and that it asks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
-MakeRun = Callable[..., Path]
+from made_runs import Cli, Hold, MakeRun
 
 DAY = 86400.0
 
@@ -102,11 +100,11 @@ def test_it_asks_on_a_terminal(executable: str, environment: dict[str, str], age
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say what may go"),
-        (["--older-than", "7"], "is no duration"),
-        (["--older-than", "-7d"], "is no duration"),
-        (["--max-size", "10XB"], "is no size"),
-        (["--max-size", "lots"], "is no size"),
+        ([], "say what to delete"),
+        (["--older-than", "7"], "is not a duration"),
+        (["--older-than", "-7d"], "is not a duration"),
+        (["--max-size", "10XB"], "is not a size"),
+        (["--max-size", "lots"], "is not a size"),
         (["--keep", "-1"], "--keep"),
         (["--state", "running"], "--state"),
     ],
@@ -119,10 +117,10 @@ def test_wrong_usage(cli: Cli, aged: Aged, storage: Path, arguments: list[str], 
     assert left(storage) == ["old"]
 
 
-def test_what_never_goes(cli: Cli, aged: Aged, make_run: MakeRun, storage: Path, tmp_path: Path) -> None:
+def test_what_never_goes(cli: Cli, aged: Aged, make_run: MakeRun, hold: Hold, storage: Path, tmp_path: Path) -> None:
     ticks = int(Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()[19])
     us = {"pid": os.getpid(), "start_ticks": ticks, "hostname": socket.gethostname()}
-    aged("running", 9, state="running", driver=us)
+    hold(aged("running", 9, state="running", driver=us))
     aged("far", 9, state="running", driver={**us, "hostname": "another-machine"})
     locked = aged("locked", 9)
     (storage / "photos").mkdir()

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lockstep import ConfigError, DataParallelTrainer, Result, StorageError
-
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
-MakeRun = Callable[..., Path]
+from made_runs import Cli, MakeRun
 
 
 def refuse_word(word: str) -> Any:
@@ -99,7 +95,7 @@ def test_a_clock_that_went_back_is_no_duration(cli: Cli, make_run: MakeRun) -> N
 
 def test_names_stand_for_runs(cli: Cli, make_run: MakeRun, storage: Path, tmp_path: Path) -> None:
     digits = make_run("digits", size=3)
-    make_run("other")
+    make_run("other", size=0)
     assert [run["path"] for run in listed(cli, "digits")] == [str(digits)]
     assert names(cli, digits) == ["digits"]
     assert names(cli, "storage") == ["digits", "other"], "a directory of runs"

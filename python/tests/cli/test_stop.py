@@ -1,4 +1,4 @@
-"""`lockstep stop`: a run ends as by Ctrl-C, and nothing else is ever signalled."""
+"""`lockstep stop`: a run ends as with Ctrl-C, and nothing else is ever signalled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import Cli, MakeRun, driver_of
 
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
-MakeRun = Callable[..., Path]
 Driver = Callable[..., "subprocess.Popen[bytes]"]
 
 TRAIN = """
-import sys, time
+import sys, threading, time
 from lockstep import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig, session
 
 def train_func():
@@ -30,30 +28,36 @@ def train_func():
         session.report({"step": 1})
         time.sleep(0.05)
 
-if __name__ == "__main__":
+def fit(name):
     DataParallelTrainer(
-        train_func, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(name=sys.argv[1])
+        train_func, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(name=name)
     ).fit()
+
+if __name__ == "__main__":
+    others = [threading.Thread(target=fit, args=(name,)) for name in sys.argv[2:]]
+    for other in others:
+        other.start()
+    fit(sys.argv[1])
 """
 
 
 @pytest.fixture
 def start(environment: dict[str, str], storage: Path, tmp_path: Path) -> Iterator[Driver]:
-    """A Python program with a run that has a checkpoint and does not end by itself."""
+    """A Python program with a run that has a checkpoint and does not end by itself, and others in threads."""
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     started: list[subprocess.Popen[bytes]] = []
 
-    def run(name: str) -> subprocess.Popen[bytes]:
+    def run(*names: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, str(script), name],
+            [sys.executable, str(script), *names],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         started.append(process)
         deadline = time.monotonic() + 60
-        while not (storage / name / "checkpoint_000000").exists():
+        while not all((storage / name / "checkpoint_000000").exists() for name in names):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
         return process
@@ -66,6 +70,10 @@ def start(environment: dict[str, str], storage: Path, tmp_path: Path) -> Iterato
 
 def state_of(run: Path) -> str:
     return str(json.loads((run / "run.json").read_text())["state"])
+
+
+def iteration_of(run: Path) -> int:
+    return int(json.loads((run / "run.json").read_text())["training_iteration"])
 
 
 def test_a_run_ends_as_by_ctrl_c(cli: Cli, start: Driver, storage: Path) -> None:
@@ -94,6 +102,52 @@ def test_kill(cli: Cli, start: Driver, storage: Path) -> None:
     assert process.wait(timeout=30) == -signal.SIGKILL
 
 
+def test_the_other_runs_of_the_process_go_on(cli: Cli, start: Driver, storage: Path) -> None:
+    process = start("main", "other", "third")
+    done = cli("stop", "other")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"asked process {process.pid} to end other" in done.stdout
+    assert "other: interrupted after" in done.stdout
+    assert not (storage / "other" / "stop_request").exists()
+    iteration = iteration_of(storage / "main")
+    deadline = time.monotonic() + 30
+    while iteration_of(storage / "main") == iteration:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    assert state_of(storage / "main") == state_of(storage / "third") == "running"
+    done = cli("stop", "main", "--kill")
+    assert f"killed process {process.pid}, the driver of main; this also ends third;" in done.stdout
+    assert process.wait(timeout=30) == -signal.SIGKILL
+
+
+def test_a_driver_that_takes_no_request_is_signalled(cli: Cli, make_run: MakeRun) -> None:
+    deaf = """
+import fcntl, json, os, signal, sys
+def end(*_):
+    path = sys.argv[1] + "/run.json"
+    run = {**json.load(open(path)), "state": "interrupted"}
+    with open(path + ".new", "w") as file:
+        json.dump(run, file)
+    os.rename(path + ".new", path)
+    sys.exit(0)
+signal.signal(signal.SIGINT, end)
+fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)
+print(flush=True)
+signal.pause()
+"""
+    run = make_run("deaf", state="running", finished=None)
+    process = subprocess.Popen([sys.executable, "-c", deaf, str(run)], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"\n"
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "driver": driver_of(process)}))
+    done = cli("stop", "deaf")
+    assert done.returncode == 0, done.stderr
+    assert f"interrupted process {process.pid}, the driver of deaf;" in done.stdout
+    assert "deaf: interrupted" in done.stdout
+    assert process.wait(timeout=30) == 0 and not (run / "stop_request").exists()
+    process.stdout.close()
+
+
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
     """A process that must not be signalled."""
@@ -102,11 +156,6 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
     assert process.poll() is None, "it was signalled"
     process.kill()
     process.wait()
-
-
-def driver_of(process: subprocess.Popen[bytes], **changes: Any) -> dict[str, Any]:
-    ticks = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
-    return {"pid": process.pid, "start_ticks": ticks, "hostname": socket.gethostname(), **changes}
 
 
 def test_nothing_else_is_signalled(cli: Cli, make_run: MakeRun, bystander: subprocess.Popen[bytes]) -> None:
@@ -122,7 +171,7 @@ def test_nothing_else_is_signalled(cli: Cli, make_run: MakeRun, bystander: subpr
 
     assert "its driver has died" in why("reused", driver=driver_of(bystander, start_ticks=1))
     assert 'driven from "elsewhere"' in why("far", driver=driver_of(bystander, hostname="elsewhere"))
-    assert "has left it without an end" in why("left", driver=driver_of(bystander)), "nobody holds its lock"
+    assert "left it without a final state" in why("left", driver=driver_of(bystander)), "nobody holds its lock"
     assert "its driver has died" in why("unknown", driver=driver_of(bystander, start_ticks=None))
     assert "its driver has died" in why("none", driver={})
     make_run("done", driver=driver_of(bystander))

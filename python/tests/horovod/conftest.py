@@ -1,19 +1,22 @@
-"""What the tests of lockstep.horovod share. They need real Horovod: scripts/environments.sh horovod makes its place."""
+"""Shared by the tests of lockstep.horovod. They need a real Horovod: scripts/environments.sh horovod installs it."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lockstep import FailureConfig, Result, RunConfig, ScalingConfig
+from lockstep import FailureConfig, Result
 from lockstep.horovod import HorovodConfig, HorovodTrainer
+
+sys.path.insert(0, str(Path(__file__).parent))  # rows
 
 
 @pytest.fixture
-def horovod_trainer(tmp_path: Path) -> Callable[..., HorovodTrainer]:
-    """A HorovodTrainer of `function` on `workers` workers that keeps its runs below the test's directory, silently."""
+def horovod_trainer(make_trainer: Callable[..., HorovodTrainer]) -> Callable[..., HorovodTrainer]:
+    """As make_trainer, of a HorovodTrainer; more options are those of its HorovodConfig."""
 
     def make(
         function: Callable[..., Any],
@@ -22,14 +25,13 @@ def horovod_trainer(tmp_path: Path) -> Callable[..., HorovodTrainer]:
         max_failures: int = 0,
         **horovod: Any,
     ) -> HorovodTrainer:
-        return HorovodTrainer(
+        return make_trainer(
             function,
-            train_loop_config=config,
+            workers,
+            config,
+            trainer=HorovodTrainer,
             horovod_config=HorovodConfig(**horovod),
-            scaling_config=ScalingConfig(num_workers=workers),
-            run_config=RunConfig(
-                storage_path=tmp_path / "runs", verbose=0, failure_config=FailureConfig(max_failures=max_failures)
-            ),
+            failure_config=FailureConfig(max_failures=max_failures),
         )
 
     return make

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep import Callback, Checkpoint, FailureConfig, Result, TrainingFailedError, session
+from lockstep import Checkpoint, FailureConfig, Result, TrainingFailedError, session
 from lockstep.horovod import HorovodTrainer
+from rows import Rows
 
 Fit = Callable[..., Result]
 
@@ -53,27 +54,8 @@ def test_without_failures_left_the_rank_is_named(horovod_fit: Fit) -> None:
 # ------------------------------------------------------------------ elastic
 
 
-class Rows(Callback):
-    def __init__(self) -> None:
-        self.rows: list[list[dict[str, Any]]] = []
-        self.failed = 0
-        self.started = 0
-
-    def wants_all_ranks(self) -> bool:
-        return True
-
-    def on_report(self, metrics: list[dict[str, Any]]) -> None:
-        self.rows.append(metrics)
-
-    def on_attempt_started(self, attempt: int) -> None:
-        self.started += 1
-
-    def on_attempt_failed(self, failures: list[Any], again: bool) -> None:
-        self.failed += 1
-
-
 def train_elastic(config: dict[str, Any]) -> None:
-    """Counts: the sum is right only when no committed step is lost and none is done twice."""
+    """Counts: the sum is right only if no committed step is lost or done twice."""
     import horovod.torch as hvd
 
     hvd.init()
@@ -170,7 +152,7 @@ def test_a_death_too_many_fails_the_run(horovod_trainer: Callable[..., HorovodTr
 
 
 def die_while_the_others_connect(config: dict[str, Any]) -> None:
-    """Rank 1 dies; the one that replaces it dies when all are told to connect to it."""
+    """Rank 1 dies; its replacement dies when all are told to connect to it."""
     import http.client
 
     import horovod.torch as hvd
@@ -286,7 +268,7 @@ def test_checkpoints_go_on_with_the_new_rank_zero(
 
 
 def read_checkpoints_beside_a_dead_rank(config: dict[str, Any]) -> None:
-    """Rank 0 dies when it has taken part in a step and not reported it. Rank 1 reports it when there is a new one."""
+    """Rank 0 dies after it took part in a step, before reporting it. Rank 1 reports it once there is a new rank 0."""
     import horovod.torch as hvd
 
     pipe, mark = Path(config["pipe"]), Path(config["mark"])

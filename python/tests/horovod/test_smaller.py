@@ -1,4 +1,4 @@
-"""Elastic Horovod jobs that go on with fewer ranks until a new one is there."""
+"""Elastic Horovod jobs that continue with fewer ranks until a new one is ready."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from lockstep import (
-    Callback,
     Checkpoint,
     ConfigError,
     FailureConfig,
@@ -23,32 +22,18 @@ from lockstep import (
     session,
 )
 from lockstep.horovod import HorovodConfig, HorovodTrainer
+from rows import Rows
 
 Trainer = Callable[..., HorovodTrainer]
 
 
-class Rows(Callback):
-    def __init__(self) -> None:
-        self.rows: list[list[dict[str, Any]]] = []
-        self.started = 0
-
-    def wants_all_ranks(self) -> bool:
-        return True
-
-    def on_report(self, metrics: list[dict[str, Any]]) -> None:
-        self.rows.append(metrics)
-
-    def on_attempt_started(self, attempt: int) -> None:
-        self.started += 1
-
-
 def wait_for_word(gate: Path) -> None:
-    """Until the others let this one in. A pipe with a name: who opens it waits for the other end."""
+    """Waits until the others let this rank in. A named pipe: opening it blocks until the other end is opened."""
     os.close(os.open(gate, os.O_RDONLY))
 
 
 def let_in(gate: Path) -> None:
-    """The one that waits, if it does already, may go on."""
+    """Lets the waiting rank continue, if it already waits."""
     try:
         os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
     except OSError as error:
@@ -127,7 +112,8 @@ def fit(
     min_workers: int,
     **more: Any,
 ) -> tuple[Result, Rows]:
-    """`deaths`: which ranks, in a world of which size, after how many steps of that size; the last one kills all."""
+    """`deaths`: which ranks die, in a world of which size, after how many steps of that size; the last one kills
+    all."""
     marks = tmp_path / "marks"
     marks.mkdir()
     config = {
@@ -148,7 +134,7 @@ def fit(
 
 
 def check(result: Result, rows: Rows, workers: int, expected: list[int]) -> None:
-    """`expected`: the sizes that the world had, one after another."""
+    """`expected`: the successive sizes of the world."""
     last = rows.rows[-1]
     sizes = last[-1]["sizes"]
     assert [size for size, _ in itertools.groupby(sizes)] == expected
@@ -180,7 +166,7 @@ def test_survivors_go_on_and_the_new_rank_joins_them(
     assert result.checkpoint.to_dict()["step"] == last[0]["step"]
     told = capfd.readouterr().err
     assert told.count("warning") == 1, told
-    assert f"the other ranks go on until rank {victim} is there" in told
+    assert f"the other ranks continue until rank {victim} is back" in told
     assert f"rank {victim} takes part again" in told
 
 
@@ -254,7 +240,7 @@ def test_the_run_ends_when_the_others_have_finished(
     assert [failure.rank for failure in result.failures] == [1]
     told = capfd.readouterr().err
     assert told.count("warning") == 1, told
-    assert "warning: rank 1: the worker was killed by SIGKILL; it is started again, the other ranks go on" in told
+    assert "warning: rank 1: the worker was killed by SIGKILL; it is restarted, the other ranks continue" in told
     assert "rank 1 is not needed: the others have finished" in told
 
 

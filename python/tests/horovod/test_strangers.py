@@ -1,4 +1,4 @@
-"""Other clients of an elastic job's rendezvous, who do not know its secret, and connections that are lost."""
+"""Other clients of an elastic job's rendezvous, which do not know its secret, and lost connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lockstep.horovod import HorovodTrainer, losses
 
 
 def disturb() -> list[str]:
-    """What the rendezvous answers to one who asks for what is the ranks' alone."""
+    """The rendezvous's answer to a stranger's request for what belongs to the ranks."""
     answers = []
     place = (os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]))
     paths = [f"/{scope}{rank}" for scope in ("losses/", "rank_and_size/localhost:") for rank in range(4)]
@@ -87,7 +87,7 @@ def watch(server: socket.socket) -> threading.Thread:
 
 
 def test_a_lost_connection_is_made_again(listener: socket.socket) -> None:
-    """So is one with an answer that says nothing of losses: the rendezvous was in a hurry, or it was somebody else."""
+    """So is an answer without losses: the rendezvous was busy, or it was another server."""
     thread = watch(listener)
     for answer in (
         b"",

@@ -76,7 +76,7 @@ def test_hosts_that_are_pretended(horovod_trainer: Callable[..., HorovodTrainer]
 
 
 def train(config: dict[str, Any]) -> None:
-    """On its part of a fixed batch; one rank alone has all of it."""
+    """Trains on its part of a fixed batch; a single rank has all of it."""
     import horovod.torch as hvd
 
     hvd.init()
@@ -176,6 +176,26 @@ def test_verbose_and_nics_reach_the_workers(horovod_trainer: Callable[..., Horov
 
 
 @pytest.mark.parametrize(
+    ("addresses", "nics", "interface"),
+    [
+        (["127.0.0.1", "127.0.0.1"], None, "lo"),
+        (["10.0.0.1", "10.0.0.2"], None, None),
+        (["10.0.0.1", "10.0.0.2"], ["eth1", "eth0"], "eth1"),
+    ],
+)
+def test_the_interface_follows_the_addresses_of_the_nodes(
+    on_nodes: Callable[..., None], addresses: list[str], nics: list[str] | None, interface: str | None
+) -> None:
+    on_nodes(*addresses)
+    place: dict[str, Any] = dict.fromkeys(
+        ("host", "rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "address", "port"), 0
+    )
+    variables = HorovodConfig(nics=nics)._variables(place)
+    assert variables.get("HOROVOD_GLOO_IFACE") == interface
+    assert variables.get("NCCL_SOCKET_IFNAME") == (",".join(nics) if nics else interface)
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"nics": "lo"}, "nics is 'lo'; it must be a set of names"),
@@ -200,9 +220,9 @@ def test_verbose_and_nics_reach_the_workers(horovod_trainer: Callable[..., Horov
         ({"hosts": 3}, "hosts is 3; it must be a list of names"),
         ({"hosts": []}, "hosts is []; it must be a list of names"),
         ({"hosts": {"a": 1}}, "hosts is {'a': 1}; it must be a list of names"),
-        ({"hosts": ["a#", "a#"]}, 'hosts has "a#", which is no name for a host; use letters'),
-        ({"hosts": ["\udcff"]}, "which is no name for a host; use letters"),
-        ({"hosts": ["a", "b", "a"]}, 'in hosts, the ranks of "a" do not stand together'),
+        ({"hosts": ["a#", "a#"]}, 'hosts has "a#", which cannot be the name of a host; use letters'),
+        ({"hosts": ["\udcff"]}, "which cannot be the name of a host; use letters"),
+        ({"hosts": ["a", "b", "a"]}, 'in hosts, the ranks of "a" are not adjacent'),
     ],
 )
 def test_a_wrong_field_is_named(options: dict[str, Any], words: str) -> None:
@@ -254,7 +274,7 @@ def test_either_spelling_of_the_configuration() -> None:
     with pytest.raises(ConfigError, match="must be a HorovodConfig"):
         HorovodTrainer(say_where, horovod_config="gloo")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="datasets"):
-        HorovodTrainer(say_where, datasets={})
+        HorovodTrainer(say_where, datasets={"train": []})
 
 
 def run_script(text: str, directory: Path) -> subprocess.CompletedProcess[str]:

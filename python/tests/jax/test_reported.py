@@ -1,4 +1,4 @@
-"""Arrays of JAX in reports. In a process of their own: other tests need one that has not imported JAX."""
+"""JAX arrays in reports. They run in their own process, because other tests need one that has not imported JAX."""
 
 from __future__ import annotations
 

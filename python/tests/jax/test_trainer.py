@@ -1,13 +1,15 @@
-"""JaxTrainer: processes joined by jax.distributed on CPUs, and their failures."""
+"""JaxTrainer: processes connected by jax.distributed on CPUs, and their failures."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,19 @@ def test_a_sum_over_all_processes(jax_fit: Fit, workers: int) -> None:
         (wanted, rank, workers) for rank in range(workers)
     ]
     assert result.state == "finished"
+
+
+def test_the_coordinator_is_at_rank_zeros_node(on_nodes: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = []
+    initialize = SimpleNamespace(initialize=lambda place, **options: calls.append((place, options)))
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(distributed=initialize))  # this process must not load JAX
+    on_nodes("127.0.0.2", "10.0.0.2")
+    JaxConfig().on_worker_start()
+    ((place, options),) = calls
+    address, port = place.split(":")
+    assert (address, options["coordinator_bind_address"]) == ("127.0.0.2", place)
+    with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+        other.bind((address, int(port)))
 
 
 def test_training_on_two_processes_equals_training_on_one(jax_fit: Fit) -> None:
@@ -207,8 +222,8 @@ def test_wrong_arguments_are_told() -> None:
         JaxTrainer(lambda: None, jax_config=JaxConfig(cpu_collectives="nccl"))
     with pytest.raises(ConfigError, match="jax_config and jax_backend are two spellings"):
         JaxTrainer(lambda: None, jax_config=JaxConfig(), jax_backend=JaxConfig())
-    for wrong in ({"datasets": {"train": []}}, {"preprocessor": 5}):
-        with pytest.raises(ConfigError, match=r"datasets and preprocessor cannot be given yet; read the data"):
+    for wrong, words in (({"datasets": {"train": []}}, "is a list"), ({"preprocessor": 5}, "preprocessor is 5")):
+        with pytest.raises(ConfigError, match=words):
             JaxTrainer(lambda: None, **wrong)
 
 

@@ -1,10 +1,12 @@
-"""``fit()`` with a Backend, whose hooks run beside the trainer: Ray's way to write one."""
+"""``fit()`` with a Backend, whose hooks run in the trainer's process, as in Ray."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,10 @@ from lockstep import (
     session,
 )
 from lockstep.backend import Backend, BackendConfig
-from lockstep.errors import ConfigError
+from lockstep.errors import ConfigError, LockstepError, TrainingInterrupted
 
 Fit = Callable[..., Result]
+MakeTrainer = Callable[..., DataParallelTrainer]
 
 
 def test_hooks_and_callbacks_of_a_run(tmp_path: Path) -> None:
@@ -84,13 +87,13 @@ def test_hooks_and_callbacks_of_a_run(tmp_path: Path) -> None:
     assert result.metrics["epoch"] == 2 and result.metrics["env"] == "yesyes" and result.metrics["lr"] == 0.5
     assert [failure.message for failure in result.failures][:1] == ["once"]
     once = ["start", "training"]
-    assert notes == [*once, "on_start", "failed, again: True", *once, "on_end, finished", "shutdown"]
+    assert notes == ["on_start", *once, "failed, again: True", *once, "shutdown", "on_end, finished"]
     notes.clear()
     trainer.run_config.failure_config = None
     trainer.run_config.name = "failing"
     with pytest.raises(ValueError, match="once"):
         trainer.fit()
-    assert notes == [*once, "on_start", "failed, again: False", "on_end, failed", "shutdown"]
+    assert notes == ["on_start", *once, "failed, again: False", "shutdown", "on_end, failed"]
     assert Result.from_path(tmp_path / "failing").state == "failed"
     restored = DataParallelTrainer.restore(tmp_path / "failing", backend_config=NotingConfig())
     assert restored.fit().metrics["epoch"] == 2
@@ -99,15 +102,26 @@ def test_hooks_and_callbacks_of_a_run(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- failures
 
 
-@pytest.fixture
-def fit(tmp_path: Path) -> Fit:
-    """Trains on two workers with a backend that does what it is told in its hooks."""
+def report_attempt() -> None:
+    session.report({"attempt": session.get_attempt()})
 
-    def run(*, max_failures: int = 0, name: str = "run", callbacks: Any = (), **hooks: Callable[[Any], Any]) -> Result:
+
+@pytest.fixture
+def make(tmp_path: Path) -> MakeTrainer:
+    """A trainer of two workers with a backend that does what it is told in its hooks."""
+
+    def trainer(
+        train_func: Callable[[], Any] = report_attempt,
+        *,
+        max_failures: int = 0,
+        name: str = "run",
+        callbacks: Any = (),
+        **hooks: Callable[[Any], Any],
+    ) -> DataParallelTrainer:
         bodies = {hook: lambda self, group, config, body=body: body(group) for hook, body in hooks.items()}
         config = type("MyConfig", (BackendConfig,), {"backend_cls": type("MyBackend", (Backend,), bodies)})()
         return DataParallelTrainer(
-            lambda: session.report({"attempt": session.get_attempt()}),
+            train_func,
             backend_config=config,
             scaling_config=ScalingConfig(num_workers=2),
             run_config=RunConfig(
@@ -117,9 +131,14 @@ def fit(tmp_path: Path) -> Fit:
                 callbacks=list(callbacks),
                 failure_config=FailureConfig(max_failures=max_failures),
             ),
-        ).fit()
+        )
 
-    return run
+    return trainer
+
+
+@pytest.fixture
+def fit(make: MakeTrainer) -> Fit:
+    return lambda **options: make(**options).fit()
 
 
 def die_once(mark: Path) -> None:
@@ -181,6 +200,115 @@ def test_an_error_of_the_last_hook_leaves_the_result(fit: Fit) -> None:
 
     with pytest.warns(RuntimeWarning, match=r"MyBackend\.on_shutdown\(\) raised RuntimeError: will not end"):
         assert fit(on_shutdown=refuse).state == "finished"
+
+
+def leave(value: str) -> None:
+    os.environ["LEFT"] = value
+
+
+def test_the_last_hook_reaches_workers_whose_function_has_returned(make: MakeTrainer) -> None:
+    left: list[Any] = []
+    result = make(
+        lambda: leave(f"by rank {session.get_world_rank()}"),
+        on_shutdown=lambda group: left.extend(group.execute(os.getenv, "LEFT")),
+    ).fit()
+    assert result.state == "finished"
+    assert left == ["by rank 0", "by rank 1"]
+
+
+def test_after_a_failure_the_last_hook_reaches_nobody(make: MakeTrainer) -> None:
+    def fail() -> None:
+        raise ValueError("boom")
+
+    trainer = make(fail, on_shutdown=lambda group: group.execute(os.getpid))
+    with pytest.raises(ValueError, match="boom") as caught, pytest.warns(RuntimeWarning, match="cannot be called"):
+        trainer.fit()
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_the_error_of_the_function_is_not_that_of_a_hook_before(make: MakeTrainer) -> None:
+    calls: list[int] = []
+
+    def refuse_once(group: Any) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyError("no such port")
+
+    def fail() -> None:
+        raise ValueError("boom")
+
+    with pytest.raises(TrainingFailedError, match="boom") as caught:
+        make(fail, max_failures=1, on_start=refuse_once).fit()
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert "no such port" in caught.value.result.failures[0].message  # type: ignore[union-attr]
+
+
+def test_hooks_of_a_run_in_the_background(make: MakeTrainer) -> None:
+    notes: list[Any] = []
+    handle = make(
+        on_start=lambda group: notes.append((threading.current_thread().name, group.execute(session.get_world_rank))),
+        on_shutdown=lambda group: notes.append(group.execute_single(1, session.get_world_rank)),
+    ).start()
+    assert handle.wait(60).state == "finished"
+    assert notes == [(f"lockstep {handle.name}", [0, 1]), 1]
+
+
+def sleep_on_worker(mark: Path) -> None:
+    mark.touch()
+    time.sleep(600)
+
+
+def wait_for(mark: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not mark.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_hook_that_waits_for_its_workers_is_stopped(make: MakeTrainer, tmp_path: Path) -> None:
+    mark = tmp_path / "asleep"
+    handle = make(on_start=lambda group: group.execute(sleep_on_worker, mark)).start()
+    wait_for(mark)
+    handle.stop()
+    assert handle.wait(60).state == "stopped"
+
+
+def test_ctrl_c_while_a_hook_waits_for_its_workers(make: MakeTrainer, tmp_path: Path) -> None:
+    mark = tmp_path / "asleep"
+
+    def interrupt() -> None:
+        wait_for(mark)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    trainer = make(on_start=lambda group: group.execute(sleep_on_worker, mark))
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(TrainingInterrupted) as caught:
+        trainer.fit()
+    thread.join()
+    assert caught.value.result is not None and not caught.value.result.failures
+
+
+def test_the_group_of_a_hook_is_of_no_use_elsewhere(make: MakeTrainer) -> None:
+    groups: list[Any] = []
+    errors: list[BaseException] = []
+
+    def call_in_thread(group: Any) -> None:
+        def call() -> None:
+            try:
+                group.execute(os.getpid)
+            except LockstepError as error:
+                errors.append(error)
+
+        groups.append(group)
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+
+    make(on_start=call_in_thread).fit()
+    with pytest.raises(LockstepError, match="only the hook that runs"):
+        groups[0].execute(os.getpid)
+    assert "in its own thread" in str(errors[0])
 
 
 def test_the_size_of_the_group(fit: Fit) -> None:

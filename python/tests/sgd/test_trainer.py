@@ -1,80 +1,19 @@
-"""RaySGD's Trainer: a group of workers that stays, its runs, its failures."""
+"""RaySGD's Trainer: runs, directories, checkpoints, start and shutdown, backends."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import textwrap
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lockstep import (
-    Checkpoint,
-    LockstepError,
-    TrainingFailedError,
-    sgd,
-)
+from lockstep import Checkpoint, LockstepError, sgd
 from lockstep.backend import BackendConfig
 from lockstep.errors import ConfigError
-from lockstep.sgd import Backend, CheckpointStrategy, SGDCallback, Trainer
-
-MakeTrainer = Callable[..., Trainer]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[MakeTrainer]:
-    """A trainer of two workers without a framework, which ends with the test."""
-    made: list[Trainer] = []
-
-    def trainer(**settings: Any) -> Trainer:
-        made.append(Trainer(**{"backend": BackendConfig(), "num_workers": 2, "logdir": tmp_path / "logs", **settings}))
-        return made[-1]
-
-    yield trainer
-    for each in made:
-        if each._group.is_started:
-            each.shutdown()
-
-
-@pytest.fixture
-def trainer(make: MakeTrainer) -> Trainer:
-    made = make()
-    made.start()
-    return made
-
-
-class Recorder(SGDCallback):
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def start_training(self, logdir: str, **info: Any) -> None:
-        self.calls.append(("start", logdir))
-
-    def handle_result(self, results: list[dict[str, Any]], **info: Any) -> None:
-        self.calls.append(("results", results))
-
-    def finish_training(self, error: bool = False, **info: Any) -> None:
-        self.calls.append(("finish", error))
-
-    @property
-    def results(self) -> list[list[dict[str, Any]]]:
-        return [call[1] for call in self.calls if call[0] == "results"]
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
-# ---------------------------------------------------------------------- runs
+from lockstep.sgd import Backend, CheckpointStrategy, Trainer
+from recorded import MakeTrainer, Recorder, die, is_gone
 
 
 def test_values_come_by_rank_and_workers_stay(trainer: Trainer) -> None:
@@ -180,9 +119,6 @@ def test_a_callbacks_error_is_its_own(trainer: Trainer) -> None:
     assert trainer.run(lambda: 1) == [1, 1]
 
 
-# ---------------------------------------------------------------------- directories
-
-
 def test_directories(make: MakeTrainer, tmp_path: Path) -> None:
     trainer = make()
     assert trainer.logdir == tmp_path / "logs"
@@ -205,9 +141,6 @@ def test_default_and_relative_directories(make: MakeTrainer, tmp_path: Path, mon
     assert default.parent == tmp_path
     assert default.name.startswith("sgd_20") and len(default.name) == len("sgd_2021-09-01_12-00-00")
     assert make(logdir="~/elsewhere").logdir == Path.home() / "elsewhere"
-
-
-# ---------------------------------------------------------------------- checkpoints
 
 
 def save(config: dict[str, Any]) -> int:
@@ -262,9 +195,6 @@ def test_in_memory_only(trainer: Trainer) -> None:
     assert trainer.latest_checkpoint == {"epoch": 1, "model": 1}
     assert trainer.latest_checkpoint_path is None
     assert trainer.latest_checkpoint_dir is not None and not trainer.latest_checkpoint_dir.exists()
-
-
-# ---------------------------------------------------------------------- its life
 
 
 def test_as_a_context_manager(make: MakeTrainer) -> None:
@@ -334,9 +264,10 @@ def test_bad_arguments(make: MakeTrainer, trainer: Trainer) -> None:
         trainer.run(lambda: None, config=3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="nowhere"):
         trainer.run(lambda: None, checkpoint="/nowhere/checkpoint")
-    for call in (lambda: trainer.to_tune_trainable(save), lambda: trainer.run(save, dataset=[1])):
-        with pytest.raises(NotImplementedError, match="not there yet"):
-            call()
+    with pytest.raises(ValueError, match="is a list; it must be a data set"):
+        trainer.run(save, dataset=[1])
+    with pytest.raises(NotImplementedError, match="not there yet"):
+        trainer.to_tune_trainable(save)
     assert trainer.latest_run_dir is None
 
 
@@ -345,264 +276,6 @@ def test_two_trainers_at_once(make: MakeTrainer, tmp_path: Path) -> None:
         first = one.run(os.getpid)
         assert len(other.run(os.getpid)) == 3
         assert one.run(os.getpid) == first
-
-
-# ---------------------------------------------------------------------- failures
-
-
-class OwnError(Exception):
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"{code}: {text}")
-
-
-def test_a_users_error_is_of_its_own_type_with_the_workers_traceback(trainer: Trainer) -> None:
-    class Local(KeyError):
-        pass
-
-    def own() -> None:
-        raise OwnError(3, "boom")
-
-    def local() -> None:
-        raise Local("x")
-
-    recorder = Recorder()
-    with pytest.raises(OwnError, match="3: boom") as caught:
-        trainer.run(own, callbacks=[recorder])
-    assert isinstance(caught.value, TrainingFailedError)
-    assert 'raise OwnError(3, "boom")' in str(caught.value)
-    assert "restore(" not in str(caught.value)
-    assert recorder.calls[-1] == ("finish", True)
-    with pytest.raises(Local):
-        trainer.run(local)
-    assert trainer._executor._num_failures == 0
-    assert trainer.run(lambda: 1) == [1, 1]
-
-
-def die(config: dict[str, Any]) -> int:
-    """Kills rank 1 as often as `deaths` says; epochs go on from the checkpoint."""
-    epoch = (sgd.load_checkpoint() or {"epoch": -1})["epoch"] + 1
-    if epoch < config["deaths"]:
-        sgd.save_checkpoint(epoch=epoch)
-        sgd.report(epoch=epoch)
-        from lockstep import session
-
-        session.get_checkpoint()
-        session.barrier()
-        if sgd.world_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(600)
-    return epoch
-
-
-@pytest.mark.parametrize(("retries", "deaths"), [(3, 3), (-1, 5), (0, 0)])
-def test_dead_workers_are_replaced(make: MakeTrainer, retries: int, deaths: int) -> None:
-    with make(max_retries=retries) as trainer:
-        assert trainer.run(die, config={"deaths": deaths}) == [deaths, deaths]
-        assert trainer._executor._num_failures == deaths
-        assert trainer.run(lambda: 1) == [1, 1]
-
-
-def test_after_too_many_deaths_the_trainer_can_be_used(make: MakeTrainer) -> None:
-    with make(max_retries=1) as trainer:
-        with pytest.raises(TrainingFailedError, match="SIGKILL") as caught:
-            trainer.run(die, config={"deaths": 2})
-        assert caught.value.failures[0].rank == 1
-        assert trainer.latest_checkpoint == {"epoch": 1}
-        assert trainer.run(lambda: 1) == [1, 1]
-
-
-def test_one_who_calls_exit_has_left(make: MakeTrainer) -> None:
-    with make(max_retries=2) as trainer:
-        iterator = trainer.run_iterator(lambda: sys.exit(0))
-        with pytest.raises(RuntimeError, match=r"sys\.exit\(0\)"):
-            iterator.get_final_results(force=True)
-        assert iterator._executor._num_failures == 2
-
-
-def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def test_a_worker_that_died_between_runs_costs_nothing(make: MakeTrainer) -> None:
-    with make(max_retries=0) as trainer:
-        pids = trainer.run(os.getpid)
-        os.kill(pids[0], signal.SIGKILL)
-        wait_until_gone(pids[0])
-        again = trainer.run(os.getpid)
-        assert not set(pids) & set(again)
-        assert trainer._executor._num_failures == 0
-
-
-def test_workers_end_with_a_driver_that_is_killed(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import os
-            from lockstep import sgd
-            from lockstep.backend import BackendConfig
-
-            trainer = sgd.Trainer(BackendConfig(), num_workers=2, logdir={str(tmp_path / "logs")!r})
-            trainer.start()
-            print(*trainer.run(os.getpid), flush=True)
-            os.kill(os.getpid(), 9)
-            """
-        )
-    )
-    done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == -9
-    deadline = time.monotonic() + 10
-    pids = [int(pid) for pid in done.stdout.split()]
-    assert len(pids) == 2
-    while not all(map(is_gone, pids)):
-        assert time.monotonic() < deadline
-        os.sched_yield()
-
-
-@pytest.mark.parametrize("ending", ["trainer.shutdown()", "del trainer", "pass"])
-def test_a_script_with_an_unfinished_iterator_ends(tmp_path: Path, ending: str) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import time
-            from lockstep import sgd
-            from lockstep.backend import BackendConfig
-
-            def forever():
-                while True:
-                    sgd.report(i=1)
-                    time.sleep(0.001)
-
-            trainer = sgd.Trainer(BackendConfig(), num_workers=2, logdir={str(tmp_path / "logs")!r})
-            trainer.start()
-            print(next(trainer.run_iterator(forever))[0]["i"])
-            {ending}
-            """
-        )
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout == "1\n"
-    assert done.returncode == 0, done.stderr
-
-
-# ---------------------------------------------------------------------- iterators
-
-
-def count(config: dict[str, Any]) -> int:
-    for i in range(config["n"]):
-        sgd.report(i=i, rank=sgd.world_rank())
-    return sgd.world_rank()
-
-
-def test_iterators_give_all_ranks_results(trainer: Trainer) -> None:
-    iterator = trainer.run_iterator(count, config={"n": 3})
-    assert not iterator.is_finished()
-    rows = [[(row["i"], row["rank"]) for row in results if row] for results in iterator]
-    assert rows == [[(i, 0), (i, 1)] for i in range(3)]
-    assert iterator.is_finished()
-    assert iterator.get_final_results() == [0, 1]
-    with pytest.raises(StopIteration):
-        next(iterator)
-    assert trainer.run(lambda: 1) == [1, 1]
-
-
-def test_final_results_before_the_end(trainer: Trainer) -> None:
-    iterator = trainer.run_iterator(count, config={"n": 3})
-    with pytest.raises(RuntimeError, match="force=True"):
-        iterator.get_final_results()
-    assert not iterator.is_finished()
-    assert iterator.get_final_results(force=True) == [0, 1]
-    assert iterator.is_finished()
-
-
-def test_an_iterators_error_is_the_functions(trainer: Trainer) -> None:
-    def fail() -> None:
-        sgd.report(i=0)
-        raise NotImplementedError("later")
-
-    iterator = trainer.run_iterator(fail)
-    with pytest.raises(NotImplementedError, match="later"):
-        list(iterator)
-    assert iterator.is_finished()
-    with pytest.raises(NotImplementedError):
-        iterator.get_final_results()
-    assert trainer.run(lambda: 1) == [1, 1]
-
-
-def test_one_run_at_a_time(trainer: Trainer, tmp_path: Path) -> None:
-    def wait() -> None:
-        while not (tmp_path / "go").exists():
-            time.sleep(0.001)
-
-    iterator = trainer.run_iterator(wait)
-    for call in (lambda: trainer.run(wait), lambda: trainer.to_worker_group(Counter)):
-        with pytest.raises(RuntimeError, match="not finished"):
-            call()
-    (tmp_path / "go").touch()
-    assert iterator.get_final_results(force=True) == [None, None]
-
-
-# ---------------------------------------------------------------------- instances
-
-
-class Counter:
-    def __init__(self, start: int = 0) -> None:
-        self.value = start
-
-    def add(self, number: int, *, times: int = 1) -> tuple[int, int]:
-        self.value += number * times
-        return sgd.world_rank(), self.value
-
-    def fail(self) -> None:
-        if sgd.world_rank() == 1:
-            raise KeyError("missing")
-
-    def die(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_instances_keep_their_state(make: MakeTrainer) -> None:
-    trainer = make()
-    group = trainer.to_worker_group(Counter, 10)
-    assert len(group) == 2
-    assert group.call("add", 1) == [(0, 11), (1, 11)]
-    assert group.call("add", 2, times=3) == [(0, 17), (1, 17)]
-    other = trainer.to_worker_group(Counter)
-    assert other.call("add", 1) == [(0, 1), (1, 1)]
-    assert group.call("add", 0) == [(0, 17), (1, 17)]
-    assert trainer.run(lambda: 1) == [1, 1]
-    assert group.call("add", 0) == [(0, 17), (1, 17)]
-    group.shutdown()
-    with pytest.raises(RuntimeError, match="start"):
-        group.call("add", 1)
-
-
-def test_a_method_that_raises_leaves_the_instances(make: MakeTrainer) -> None:
-    with make() as trainer:
-        group = trainer.to_worker_group(Counter, 10)
-        group.call("add", 1)
-        with pytest.raises(KeyError, match="missing") as caught:
-            group.call("fail")
-        assert "Traceback of rank 1" in "".join(caught.value.__notes__)
-        with pytest.raises(AttributeError, match="nothing"):
-            group.call("nothing")
-        assert group.call("add", 1) == [(0, 12), (1, 12)]
-
-
-def test_dead_instances_are_an_error_and_then_new(make: MakeTrainer) -> None:
-    with make() as trainer:
-        group = trainer.to_worker_group(Counter, 10)
-        group.call("add", 1)
-        with pytest.raises(TrainingFailedError, match="SIGKILL"):
-            group.call("die")
-        assert group.call("add", 1) == [(0, 11), (1, 11)]
-
-
-# ---------------------------------------------------------------------- backends
 
 
 def test_hooks_of_a_backend(make: MakeTrainer, tmp_path: Path) -> None:
@@ -641,3 +314,22 @@ def test_torch(make: MakeTrainer) -> None:
         with pytest.raises(ZeroDivisionError):
             trainer.run(lambda: 1 / 0)
         assert trainer.run(train_func) == [3.0, 3.0]
+
+
+def test_data_sets(make: MakeTrainer) -> None:
+    import lockstep.data
+
+    def train_func(config: dict[str, str]) -> list[float]:
+        shard = sgd.get_data_shard() if config["name"] == "" else sgd.get_dataset_shard(config["name"])
+        batches = [(x, y) for x, y in shard.to_torch(label_column="y", batch_size=4)]
+        assert all(x.shape == (len(x), 1) and y.shape == (len(y), 1) for x, y in batches)
+        return sorted(float(value) for x, _ in batches for value in x.flatten())
+
+    items = [{"x": float(n), "y": n} for n in range(20)]
+    ds = lockstep.data.from_items(items)
+    with make(num_workers=2) as trainer:
+        for name, dataset in (("", ds), ("b", {"a": ds.limit(2), "b": ds})):
+            first, second = trainer.run(train_func, config={"name": name}, dataset=dataset)
+            assert len(first) == len(second) == 10 and sorted(first + second) == [float(n) for n in range(20)]
+        with pytest.raises(RuntimeError, match="found no data sets"):
+            trainer.run(train_func, config={"name": ""})

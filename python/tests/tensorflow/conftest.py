@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from lockstep import Callback, Result, RunConfig, ScalingConfig
+from lockstep import Callback, Result
 from lockstep.tensorflow import TensorflowTrainer
 
 
@@ -26,37 +26,20 @@ class AllRanks(Callback):
 
 
 @pytest.fixture
-def tf_trainer(tmp_path: Path) -> Callable[..., TensorflowTrainer]:
-    """A TensorflowTrainer of `function` that keeps its runs below the test's directory, silently."""
-
-    def make(
-        function: Callable[..., Any], workers: int = 2, config: dict[str, Any] | None = None, **run: Any
-    ) -> TensorflowTrainer:
-        options = {name: run.pop(name) for name in ("resume_from_checkpoint", "tensorflow_config") if name in run}
-        return TensorflowTrainer(
-            function,
-            train_loop_config=config,
-            scaling_config=ScalingConfig(num_workers=workers),
-            run_config=RunConfig(**{"storage_path": tmp_path / "runs", "verbose": 0, **run}),
-            **options,
-        )
-
-    return make
+def tf_trainer(make_trainer: Callable[..., TensorflowTrainer]) -> Callable[..., TensorflowTrainer]:
+    """As make_trainer, of a TensorflowTrainer."""
+    return functools.partial(make_trainer, trainer=TensorflowTrainer)
 
 
 @pytest.fixture
-def tf_fit(tf_trainer: Callable[..., TensorflowTrainer]) -> Callable[..., Result]:
-    """As tf_trainer, and runs it."""
-
-    def run(*arguments: Any, **options: Any) -> Result:
-        return tf_trainer(*arguments, **options).fit()
-
-    return run
+def tf_fit(fit: Callable[..., Result]) -> Callable[..., Result]:
+    """As fit, of a TensorflowTrainer."""
+    return functools.partial(fit, trainer=TensorflowTrainer)
 
 
 @pytest.fixture
 def rows_of(tf_fit: Callable[..., Result]) -> Callable[..., list[dict[str, Any]]]:
-    """As tf_fit; what the ranks reported first."""
+    """As tf_fit; returns the first report of each rank."""
 
     def run(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
         rows = AllRanks()

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def run(program: Path, tmp_path: Path) -> str:
-    """What it prints; of TensorFlow, nothing."""
+    """Checks the output, which must contain nothing from TensorFlow."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
     environment = {**plain, "LOCKSTEP_STORAGE_PATH": str(tmp_path / "runs")}
     done = subprocess.run(

@@ -60,7 +60,7 @@ def test_a_killed_rank_and_the_way_on_from_the_checkpoint(tf_fit: Fit, rank: int
 
 
 def test_resuming_is_exact(tf_fit: Fit) -> None:
-    """Weights, optimizer and step count come back: the losses are those of a run that nothing disturbed."""
+    """Weights, optimizer and step count are restored: the losses equal those of an undisturbed run."""
 
     def losses(strikes: bool) -> list[float]:
         def train_func() -> None:

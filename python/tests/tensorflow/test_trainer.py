@@ -21,7 +21,7 @@ STRATEGIES = ("MultiWorkerMirroredStrategy", "experimental.MultiWorkerMirroredSt
 
 
 def trained(strategy_name: str) -> tuple[float, list[float], int]:
-    """One epoch on a toy: the loss, what the weights sum up to, and over how many replicas."""
+    """One epoch on a toy problem: the loss, the sum of the weights, and the number of replicas."""
     import operator
 
     import numpy as np
@@ -63,6 +63,14 @@ def test_the_configuration_of_the_cluster(rows_of: Rows) -> None:
     addresses = configs[0]["cluster"]["worker"]
     assert all(config["cluster"] == {"worker": addresses} for config in configs)
     assert len(set(addresses)) == 3 and all(address.startswith("127.0.0.1:") for address in addresses)
+
+
+def test_each_rank_is_reached_at_its_node(on_nodes: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", "")
+    on_nodes("10.0.0.1", "10.0.0.1", "10.0.0.2")
+    TensorflowConfig().on_worker_start()
+    workers = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]
+    assert [worker.split(":")[0] for worker in workers] == ["10.0.0.1", "10.0.0.1", "10.0.0.2"]
 
 
 def test_ports_cannot_be_lost(rows_of: Rows) -> None:

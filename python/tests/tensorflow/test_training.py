@@ -58,7 +58,7 @@ def train_func() -> None:
 
 @pytest.fixture(scope="module")
 def alone() -> tuple[list[float], list[Any]]:
-    """Losses and weights of a single process that knows nothing of Lockstep's workers."""
+    """Losses and weights of a single process without Lockstep's workers."""
     from lockstep.tensorflow import _framework
 
     model = make_model(_framework.keras())

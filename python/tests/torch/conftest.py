@@ -2,53 +2,66 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lockstep import Result, RunConfig, ScalingConfig
+from lockstep import Result
 from lockstep.torch import TorchTrainer, _context, prepare_data_loader
 from lockstep.torch.loader import PreparedDataLoader
 from torch.utils.data import DataLoader
 
+sys.path.insert(0, str(Path(__file__).parent))  # made_loaders, round_trips
 
-@pytest.fixture
-def torch_trainer(tmp_path: Path) -> Callable[..., TorchTrainer]:
-    """A TorchTrainer of `function` on `workers` workers that keeps its runs below the test's directory, silently."""
-
-    def make(
-        function: Callable[..., Any], workers: int = 2, config: dict[str, Any] | None = None, **run: Any
-    ) -> TorchTrainer:
-        options = {name: run.pop(name) for name in ("resume_from_checkpoint", "torch_config") if name in run}
-        return TorchTrainer(
-            function,
-            train_loop_config=config,
-            scaling_config=ScalingConfig(num_workers=workers),
-            run_config=RunConfig(**{"storage_path": tmp_path / "runs", "verbose": 0, **run}),
-            **options,
-        )
-
-    return make
+from made_loaders import Loaders, Make, Prepare, PrepareAll
 
 
 @pytest.fixture
-def torch_fit(torch_trainer: Callable[..., TorchTrainer]) -> Callable[..., Result]:
-    """As torch_trainer, and runs it."""
-
-    def run(*arguments: Any, **options: Any) -> Result:
-        return torch_trainer(*arguments, **options).fit()
-
-    return run
+def torch_trainer(make_trainer: Callable[..., TorchTrainer]) -> Callable[..., TorchTrainer]:
+    """As make_trainer, of a TorchTrainer."""
+    return functools.partial(make_trainer, trainer=TorchTrainer)
 
 
 @pytest.fixture
-def prepare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PreparedDataLoader[Any]]:
+def torch_fit(fit: Callable[..., Result]) -> Callable[..., Result]:
+    """As fit, of a TorchTrainer."""
+    return functools.partial(fit, trainer=TorchTrainer)
+
+
+@pytest.fixture
+def be_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Makes the process `rank` of `world` workers, as lockstep.torch sees it."""
+
+    def be(rank: int, world: int) -> None:
+        monkeypatch.setattr(_context, "rank", lambda: rank)
+        monkeypatch.setattr(_context, "world_size", lambda: world)
+
+    return be
+
+
+@pytest.fixture
+def prepare(be_rank: Callable[[int, int], None]) -> Prepare:
     """prepare_data_loader() as on `rank` of `world` workers."""
 
     def on(rank: int, world: int, loader: DataLoader[Any], **options: Any) -> PreparedDataLoader[Any]:
-        monkeypatch.setattr(_context, "rank", lambda: rank)
-        monkeypatch.setattr(_context, "world_size", lambda: world)
+        be_rank(rank, world)
         return prepare_data_loader(loader, **options)
 
     return on
+
+
+@pytest.fixture
+def prepare_all(be_rank: Callable[[int, int], None], prepare: Prepare) -> PrepareAll:
+    """The prepared loaders of all ranks; each is made on its rank."""
+
+    def on_all(world: int, make: Make, **options: Any) -> Loaders:
+        loaders = []
+        for rank in range(world):
+            be_rank(rank, world)
+            loaders.append(prepare(rank, world, make(), **options))
+        return loaders
+
+    return on_all

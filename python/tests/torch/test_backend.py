@@ -273,7 +273,7 @@ def test_wrong_arguments_are_told_at_once_and_the_group_lives_on(torch_fit: Fit)
         group = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
         with pytest.raises(ValueError, match="only supports CPU tensors"):
             group.allreduce([torch.ones(2, device="meta")])
-        with pytest.raises(ValueError, match="means nothing for elements of type Bool"):
+        with pytest.raises(ValueError, match="is not defined for elements of type Bool"):
             dist.all_reduce(torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG)
         with pytest.raises(TypeError, match="cannot combine elements of type Float8"):
             dist.all_reduce(torch.ones(2).to(torch.float8_e4m3fn))

@@ -33,7 +33,9 @@ def equal(a: torch.nn.Module, b: torch.nn.Module) -> bool:
 
 @pytest.fixture
 def wrapped() -> Iterator[DistributedDataParallel]:
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    """Not on Gloo: PyTorch can deadlock when a model outlives its Gloo group (the model's end holds the GIL and waits
+    for a thread that wants it)."""
+    torch.distributed.init_process_group("lockstep", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
         yield DistributedDataParallel(net())
     finally:
@@ -129,8 +131,7 @@ def test_what_it_cannot_be_made_from_is_said() -> None:
     with pytest.raises(ConfigError, match="from_model got a OrderedDict"):
         TorchCheckpoint.from_model(net().state_dict())  # type: ignore[arg-type]
     for make, thing in ((TorchCheckpoint.from_model, net()), (TorchCheckpoint.from_state_dict, net().state_dict())):
-        with pytest.raises(ConfigError, match="preprocessors come with datasets"):
-            make(thing, preprocessor=object())  # type: ignore[operator]
+        assert make(thing, preprocessor={"mean": 3}).get_preprocessor() == {"mean": 3}  # type: ignore[operator]
 
 
 # ---------------------------------------------------------------------- unwrapping

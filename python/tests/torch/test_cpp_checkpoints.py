@@ -1,4 +1,4 @@
-"""Checkpoints that C++ writes are read in Python, and the other way round: training goes on with the same numbers."""
+"""Python reads checkpoints of C++ and the reverse; training continues with the same numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digits in C++ train as the Python quickstart does, and the two go on with each other's checkpoints."""
+"""The digits program in C++ trains as the Python quickstart does, and each continues from the other's checkpoints."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_the_rank_that_others_wait_for_is_named_with_its_line(torch_fit: Callabl
     text = str(error)
     headline = text.splitlines()[0]
     line = train_func.__code__.co_firstlineno + 3
-    assert headline.startswith("[fit] rank 2 failed") and f"{__file__}, line {line} in train_func" in headline
+    assert headline.startswith("[trainer] rank 2 failed") and f"{__file__}, line {line} in train_func" in headline
     assert "time.sleep(1000)" in text
     assert "ranks 0 and 1: waiting for other ranks in all_reduce at" in text
     assert "the same error" not in text and ".so(" not in text, "native frames are in the file alone"

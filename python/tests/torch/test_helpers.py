@@ -89,7 +89,7 @@ def test_without_amp_nothing_changes() -> None:
 @pytest.mark.usefixtures("fresh")
 def test_twice_is_an_error() -> None:
     accelerate(amp=True)
-    with pytest.raises(LockstepError, match="called before"):
+    with pytest.raises(LockstepError, match="already called"):
         accelerate(amp=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -30,6 +31,7 @@ from lockstep import (
 from lockstep.backend import BackendConfig
 from lockstep.errors import ConfigError
 from lockstep.torch import TorchCheckpoint, TorchConfig, TorchTrainer, get_device
+from lockstep.torch import config as torch_config
 
 Fit = Callable[..., Result]
 MakeTrainer = Callable[..., TorchTrainer]
@@ -125,6 +127,34 @@ def test_nothing_listens_beyond_this_machine(torch_fit: Fit, backend: str) -> No
     store, other = reports_of(torch_fit, train_func, torch_config=TorchConfig(backend=backend))
     assert set(store["places"]) == {"0100007F"}  # 127.0.0.1
     assert set(other["places"]) == ({"0100007F"} if backend == "gloo" else set())
+
+
+def test_the_store_listens_on_the_address_of_rank_zeros_node(
+    on_nodes: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "")
+    monkeypatch.setenv("MASTER_PORT", "")
+    on_nodes("127.0.0.2", "10.0.0.2")
+    store = torch_config._store(timedelta(seconds=10))
+    port = int(os.environ["MASTER_PORT"])
+    assert (os.environ["MASTER_ADDR"], store.port) == ("127.0.0.2", port)
+    socket.create_connection(("127.0.0.2", port)).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "interface"),
+    [(["127.0.0.1", "127.0.0.1"], "lo"), (["127.0.0.1", "10.0.0.2"], None), (["10.0.0.1", "10.0.0.1"], None)],
+)
+def test_gloo_stays_on_the_loopback_if_all_workers_are_there(
+    on_nodes: Callable[..., None], monkeypatch: pytest.MonkeyPatch, addresses: list[str], interface: str | None
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    on_nodes(*addresses)
+    torch_config._keep_gloo_inside()
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == interface
 
 
 def test_ranks_draw_different_random_numbers(torch_fit: Fit) -> None:

@@ -1,4 +1,4 @@
-"""Training on many workers gives the numbers of training in one process on the whole batch."""
+"""Training on many workers gives the same numbers as one process on the whole batch."""
 
 from __future__ import annotations
 

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from lockstep.torch import _context, _transfer
-from lockstep.torch.loader import PreparedDataLoader
-from torch.utils.data import DataLoader, Dataset
-
-
-class Numbers(Dataset[int]):
-    """The numbers below `size`. Each can be read once an epoch; `read` says which were."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.read: list[int] = []
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> int:
-        self.read.append(index)
-        return index
-
-
-Prepare = Callable[..., PreparedDataLoader[Any]]
-
+from made_loaders import Numbers, Prepare
+from torch.utils.data import DataLoader
 
 Point = namedtuple("Point", ["x", "y"])
 

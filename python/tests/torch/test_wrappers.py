@@ -1,4 +1,4 @@
-"""Models in torch.compile and DistributedDataParallel, in both orders: how they are saved, and how a run goes on."""
+"""Models in torch.compile and DistributedDataParallel, in both orders: how they are saved, and how a run continues."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def equal(a: torch.nn.Module, b: torch.nn.Module) -> bool:
 
 
 def train_one(order: str, saved: Any, load: str) -> tuple[int, Any]:
-    """Goes on from what was saved; gives how many steps there were, and the model after one more."""
+    """Continues from the checkpoint; returns the number of steps so far, and the model after one more."""
     net = Net()
     norm = net.encoder[1]
     if saved and load == "before":
@@ -84,7 +84,7 @@ def train_one(order: str, saved: Any, load: str) -> tuple[int, Any]:
 
 
 def train() -> None:
-    """Fails once; then goes on from what it saved."""
+    """Fails once; then continues from its checkpoint."""
     checkpoint = session.get_checkpoint()
     saved = checkpoint.to_dict() if checkpoint else {}
     steps, states = {}, {}

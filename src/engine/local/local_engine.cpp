@@ -8,12 +8,15 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <tuple>
 
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "sys/agent_mark.h"
 #include "sys/environment.h"
+#include "sys/node.h"
 #include "sys/sockets.h"
 
 namespace lockstep::engine {
@@ -23,7 +26,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kAgentName = "lockstep-agent";
 constexpr int kAgentFd = 3;
-constexpr const char* kAgentId = "LOCKSTEP_AGENT_ID";
 constexpr auto kSweepWithin = 5s;
 
 /// Directories of the library that holds this code and of the running executable.
@@ -32,7 +34,7 @@ std::vector<fs::path> own_directories() {
   std::error_code error;
   Dl_info info{};
   static const int here = 0;
-  // For the executable itself the loader may know a relative name only; /proc has the whole one.
+  // For the executable itself, the loader may know only a relative name; /proc has the absolute one.
   if (::dladdr(&here, &info) != 0 && info.dli_fname != nullptr && info.dli_fname[0] == '/')
     if (const auto path = fs::canonical(info.dli_fname, error); !error) result.push_back(path.parent_path());
   if (const auto path = fs::read_symlink("/proc/self/exe", error); !error) result.push_back(path.parent_path());
@@ -44,7 +46,7 @@ std::string& default_agent() {
   return path;
 }
 
-/// An installed agent lies beside us or where the program was told, a built one elsewhere in the same build tree.
+/// An installed agent is beside this library or at the default path; a built one is elsewhere in the same build tree.
 std::vector<fs::path> candidates() {
   std::vector<fs::path> result;
   if (!default_agent().empty()) result.emplace_back(default_agent());
@@ -68,7 +70,7 @@ fs::path find_agent() {
   if (const char* given = std::getenv("LOCKSTEP_AGENT"); given != nullptr && *given != '\0') {
     if (!is_program(given))
       throw EngineError("[engine.local] LOCKSTEP_AGENT is " + in_quotes(given) +
-                        ", which is no program; correct or unset it");
+                        ", which is not a program; correct or unset it");
     return given;
   }
   std::vector<std::string> searched;
@@ -88,11 +90,14 @@ LocalEngine::~LocalEngine() {
   }
 }
 
-std::vector<sys::Descriptor> LocalEngine::start(const AgentSpec& spec) {
+std::vector<AgentHandle> LocalEngine::start(const AgentSpec& spec) {
   if (spec.nodes != 1)
     throw ConfigError("[engine.local] this machine is one node; " + std::to_string(spec.nodes) + " were asked for");
   if (agent_.pid != 0) throw InternalError("[engine.local] the agent has been started already");
-  auto [ours, theirs] = sys::socket_pair();
+  const auto declared = sys::declared_resources();
+  AgentHandle head{0, sys::host_name(), sys::kLoopback, sys::node_resources(declared), sys::gpu_ids(declared), {}};
+  sys::Descriptor theirs;
+  std::tie(head.socket, theirs) = sys::packet_pair();
   const sys::Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   sys::SpawnOptions options;
   options.argv = {(options_.agent.empty() ? find_agent() : options_.agent).string(), "--fd", std::to_string(kAgentFd),
@@ -101,13 +106,22 @@ std::vector<sys::Descriptor> LocalEngine::start(const AgentSpec& spec) {
   options.own_session = true;
   options.env = sys::environment();
   const std::string id = random_hex(32);
-  options.env->insert_or_assign(kAgentId, id);
-  mark_ = std::string(kAgentId) + "=" + id;
+  options.env->insert_or_assign(sys::kAgentId, id);
+  mark_ = std::string(sys::kAgentId) + "=" + id;
   agent_ = sys::spawn(options);
   owner_ = ::getpid();
-  std::vector<sys::Descriptor> result;
-  result.push_back(std::move(ours));
+  told_lost_ = false;
+  std::vector<AgentHandle> result;
+  result.push_back(std::move(head));
   return result;
+}
+
+std::vector<LostNode> LocalEngine::lost() {
+  if (agent_.pid == 0 || told_lost_ || owner_ != ::getpid()) return {};
+  pollfd item{agent_.pidfd.get(), POLLIN, 0};
+  if (::poll(&item, 1, 0) != 1) return {};
+  told_lost_ = true;
+  return {{0, "the agent has ended; its own message, if any, is on standard error"}};
 }
 
 void LocalEngine::stop() {
@@ -126,7 +140,7 @@ void LocalEngine::stop() {
     sys::send_signal(agent.pidfd.get(), SIGKILL);
     break;
   }
-  // One that ends by itself has swept; orphans of one that was killed bear its mark.
+  // An agent that ends by itself has killed its processes. Those of a killed agent are found by its mark.
   if (sys::take_exit(agent.pidfd.get(), true) == sys::ExitStatus{}) return;
   if (!sys::kill_marked(mark_, now() + kSweepWithin)) log_warning("processes of a killed agent are still there");
 }

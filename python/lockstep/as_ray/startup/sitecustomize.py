@@ -1,6 +1,6 @@
-"""Runs at the start of every Python process below ``lockstep run --as-ray``, which puts this directory into PYTHONPATH.
+"""Runs at the start of every Python process under ``lockstep run --as-ray``, which puts this directory into PYTHONPATH.
 
-The first ``import ray`` then brings the alias. A process that does not import ``ray`` pays nothing.
+The first ``import ray`` then loads the alias. A process that does not import ``ray`` has no overhead.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from types import ModuleType
 
 
 class FirstImport:
-    """Waits for ``ray`` among those that find modules, and steps aside once the alias is there."""
+    """An import finder that waits for ``ray``, and removes itself once the alias is loaded."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The alias's spec for ``ray``; None for all else, and where there is no Lockstep (another environment)."""
+        """The alias's spec for ``ray``; None for other modules, and if Lockstep is not installed (another
+        environment)."""
         if name != "ray" or "lockstep.as_ray" in sys.modules or find_spec("lockstep") is None:
             return None
         import lockstep.as_ray  # noqa: F401

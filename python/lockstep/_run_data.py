@@ -1,0 +1,243 @@
+"""The data sets of a run: as a trainer takes them, as bytes on their way, as a worker sees them.
+
+Imports no pyarrow: a run without data sets needs none.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import pickle
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lockstep import _pickling
+from lockstep.checkpoint import PREPROCESSOR_FILE
+from lockstep.config import DataConfig
+from lockstep.errors import ConfigError, LockstepError
+
+if TYPE_CHECKING:
+    from lockstep import _core
+    from lockstep.data import DataIterator, Dataset
+
+_LENGTH = struct.Struct("<Q")
+
+
+# ---------------------------------------------------------------------- in the trainer
+
+
+@dataclass
+class RunData:
+    """What a trainer was given."""
+
+    datasets: Mapping[str, Dataset | Callable[[], Dataset]] = field(default_factory=dict)
+    config: DataConfig = field(default_factory=DataConfig)
+    preprocessor: Any = None
+
+    def __post_init__(self) -> None:
+        self.datasets = _checked(self.datasets)
+        if not isinstance(self.config, DataConfig):
+            raise ConfigError(f"[trainer] dataset_config is {self.config!r}; it must be a DataConfig or None")
+        for argument in ("datasets_to_split", "datasets_to_shuffle"):
+            names = getattr(self.config, argument)
+            if names is not None and names != "all" and (unknown := {*names} - {"train", *self.datasets}):
+                raise ConfigError(
+                    f"[trainer] {argument} of dataset_config has {', '.join(map(repr, sorted(unknown)))}, "
+                    f"but the data sets are {_listed(self.datasets)}"
+                )
+        if self.preprocessor is not None and not all(
+            callable(getattr(self.preprocessor, method, None)) for method in ("fit", "transform")
+        ):
+            raise ConfigError(
+                f"[trainer] preprocessor is {self.preprocessor!r}; it must have the methods fit() and transform()"
+            )
+
+    def dump(self, before: bytes = b"") -> tuple[bytes, bytes]:
+        """The fitted preprocessor and the data sets, prepared by it, as the workers get them. `before` is the
+        preprocessor of the run that goes on, which is used if there is no other."""
+        if self.preprocessor is None and before:
+            self.preprocessor = pickle.loads(before)
+        if not self.datasets:
+            return b"" if self.preprocessor is None else dump_preprocessor(self.preprocessor), b""
+        datasets = {name: _made(name, dataset) for name, dataset in self.datasets.items()}
+        if self.preprocessor is not None:
+            if _needs_fit(self.preprocessor):
+                if "train" not in datasets:
+                    raise ConfigError(
+                        f"[trainer] the preprocessor is fitted on the data set 'train', but the data sets are "
+                        f"{_listed(datasets)}; name one 'train', or fit the preprocessor before"
+                    )
+                self.preprocessor.fit(datasets["train"])
+            datasets = {name: self.preprocessor.transform(dataset) for name, dataset in datasets.items()}
+        for dataset in datasets.values():
+            dataset.count()  # here once, instead of in every worker
+        fitted = b"" if self.preprocessor is None else dump_preprocessor(self.preprocessor)
+        return fitted, _dump(datasets, self.config)
+
+
+def dump_preprocessor(preprocessor: Any) -> bytes:
+    """As it is stored in checkpoints."""
+    return _pickling.dump_part(preprocessor, "the preprocessor", "give it functions and values that can be pickled")
+
+
+def _checked(datasets: Any) -> dict[str, Any]:
+    if datasets is None:
+        return {}
+    if not isinstance(datasets, Mapping) or not all(isinstance(name, str) for name in datasets):
+        raise ConfigError(f'[trainer] datasets is {datasets!r}; it must be a dict such as {{"train": ds}}')
+    for name, dataset in datasets.items():
+        if not _is_dataset(dataset) and not callable(dataset):
+            raise ConfigError(
+                f"[trainer] datasets[{name!r}] is a {type(dataset).__name__}; it must be a data set of lockstep.data, "
+                "such as from_pandas(), from_items() and read_parquet() give"
+            )
+    return dict(datasets)
+
+
+def _made(name: str, dataset: Any) -> Dataset:
+    made = dataset if _is_dataset(dataset) else dataset()
+    if not _is_dataset(made):
+        raise ConfigError(f"[trainer] datasets[{name!r}]() gave a {type(made).__name__}; it must give a data set")
+    return made  # type: ignore[no-any-return]
+
+
+def _is_dataset(value: object) -> bool:
+    module = sys.modules.get("lockstep.data.dataset")
+    return module is not None and isinstance(value, module.Dataset)
+
+
+def _needs_fit(preprocessor: Any) -> bool:
+    """Unless it says that it is fitted already."""
+    status = getattr(preprocessor, "fit_status", None)
+    said = status() if callable(status) else None
+    return getattr(said, "name", said) not in ("FITTED", "NOT_FITTABLE")
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+# ---------------------------------------------------------------------- on the way
+
+
+def _dump(datasets: Mapping[str, Dataset], config: DataConfig) -> bytes:
+    """A pickle, then the rows that are in memory, which the worker uses where they are: each at a multiple of 64."""
+    buffers: list[memoryview] = []
+
+    def keep(buffer: pickle.PickleBuffer) -> None:
+        buffers.append(buffer.raw())
+
+    advice = "use functions and values that can be pickled"
+    pickled = _pickling.dump_part((dict(datasets), config), "datasets", advice, keep)
+    sizes = [len(pickled), *map(len, buffers)]
+    out = bytearray(b"".join(map(_LENGTH.pack, [len(sizes), *sizes])))
+    for piece in (memoryview(pickled), *buffers):
+        out += bytes(-len(out) % _pickling.ALIGNMENT)
+        out += piece
+    return bytes(out)
+
+
+def _load(part: memoryview) -> tuple[dict[str, Dataset], DataConfig]:
+    (count,) = _LENGTH.unpack_from(part)
+    sizes = [_LENGTH.unpack_from(part, _LENGTH.size * (n + 1))[0] for n in range(count)]
+    pieces, at = [], _LENGTH.size * (count + 1)
+    for size in sizes:
+        at += -at % _pickling.ALIGNMENT
+        pieces.append(part[at : at + size])
+        at += size
+    return pickle.loads(pieces[0], buffers=pieces[1:])  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------- in a worker
+
+
+class WorkerData:
+    """The data sets of the run that this worker is in."""
+
+    def __init__(
+        self,
+        core: _core.WorkerSession,
+        rank: int,
+        world_size: int,
+        datasets: bytes | memoryview,
+        preprocessor: bytes | memoryview,
+    ) -> None:
+        self._core = core
+        self._rank = rank
+        self._world_size = world_size
+        self._pickled = memoryview(datasets)
+        self._shards: dict[str, DataIterator] = {}
+        self.preprocessor = bytes(preprocessor)
+        if self._pickled:
+            core.saved_position("")  # reads all of them now: the checkpoint may be deleted later
+        self.keep_preprocessor(self.preprocessor)
+
+    @functools.cached_property
+    def _loaded(self) -> tuple[dict[str, Dataset], DataConfig]:
+        if not self._pickled:
+            return {}, DataConfig()
+        import lockstep.data  # noqa: F401  # says what to install
+
+        return _load(self._pickled)
+
+    def shard(self, name: str | None) -> DataIterator:
+        """The iterator over a data set, always the same."""
+        datasets, config = self._loaded
+        if not datasets:
+            raise LockstepError(
+                '[session] get_dataset_shard() found no data sets; give them to the trainer: datasets={"train": ds}'
+            )
+        if name is None:
+            if len(datasets) > 1:
+                raise ConfigError(f"[session] get_dataset_shard() needs a name; the data sets are {_listed(datasets)}")
+            (name,) = datasets
+        if name not in datasets:
+            raise ConfigError(f"[session] get_dataset_shard() got {name!r}, but the data sets are {_listed(datasets)}")
+        if name not in self._shards:
+            self._shards[name] = self._made(name, datasets[name], config)
+        return self._shards[name]
+
+    def _made(self, name: str, dataset: Dataset, config: DataConfig) -> DataIterator:
+        from lockstep.data.iterator import DataIterator, Order
+
+        is_split = config.splits(name)
+        shard = DataIterator(
+            dataset,
+            Order(config.seed, config.shuffles(name), config.window),
+            rank=self._rank if is_split else 0,
+            world_size=self._world_size if is_split else 1,
+            equal=config.equal,
+            prefetch=config.prefetch,
+            name=name,
+            cache=self._cache(name) if is_split else None,
+        )
+        saved = self._core.saved_position(name) if config.resume else None
+        if saved is not None:
+            shard._resume(json.loads(saved))
+        return shard
+
+    def _cache(self, name: str) -> Any:
+        """Shared memory for the blocks of a data set, so that each is read by one rank of this node only."""
+        from lockstep.data._native import native
+
+        begin = self._core.begin
+        ranks = begin["local_world_size"]
+        if ranks == 1:
+            return None
+        parts = [begin[key] for key in ("run_dir", "trial_id", "attempt", "node_rank")]
+        return native.SharedCache.join(hashlib.sha256(repr((*parts, name)).encode()).hexdigest()[:32], ranks)
+
+    def keep_positions(self) -> None:
+        """Before a report with a checkpoint: it shall hold where the data sets are."""
+        if self._rank == 0:
+            for name, shard in self._shards.items():
+                self._core.set_position(name, json.dumps(shard.state_dict()))
+
+    def keep_preprocessor(self, pickled: bytes) -> None:
+        """What the next checkpoints hold; empty: none."""
+        if self._rank == 0:
+            self._core.keep_file(PREPROCESSOR_FILE, pickled)

@@ -1,0 +1,25 @@
+"""Where the files of runs lie, and what is said when the disk refuses."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lockstep.errors import StorageError
+
+
+def construct_path(path: str | os.PathLike[str], parent_path: str | os.PathLike[str]) -> Path:
+    """`path` as an absolute one: below `parent_path` unless it is absolute; ``~`` is the home directory in both.
+
+    >>> construct_path("digits", "/runs"), construct_path("/digits", "/runs"), construct_path("../digits", "/runs")
+    (PosixPath('/runs/digits'), PosixPath('/digits'), PosixPath('/digits'))
+    """
+    return Path(os.path.abspath(Path(parent_path).expanduser() / Path(path).expanduser()))
+
+
+def refused(path: Path, verb: str, error: OSError) -> StorageError:
+    """The StorageError that says that `path` cannot be `verb`."""
+    reason = error.strerror or str(error)
+    return StorageError(
+        f"[sgd] {path} cannot be {verb}: {reason}; see to its disk and rights, or choose another logdir"
+    )

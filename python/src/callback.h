@@ -1,0 +1,21 @@
+#pragma once
+
+#include <lockstep/callback.h>
+#include <pybind11/pybind11.h>
+
+#include <memory>
+
+#include "driver/hooks.h"
+
+namespace lockstep::python {
+
+namespace py = pybind11;
+
+/// Calls the hooks of a lockstep.callbacks.CallbackAdapter. Here and below: any thread may call the hooks, without the
+/// GIL; make and destroy it with the GIL.
+std::unique_ptr<Callback> callback_of(py::object object);
+
+/// Calls the hooks of a lockstep._hooks.BackendHooks.
+std::unique_ptr<driver::Hooks> hooks_of(py::object object);
+
+}  // namespace lockstep::python

@@ -1,0 +1,67 @@
+"""`lockstep completion`: what a shell offers after TAB."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from made_runs import Cli, MakeRun
+
+
+def complete_in_bash(executable: str, environment: dict[str, str], cwd: Path, *words: str) -> list[str]:
+    script = """
+        source <("$0" completion bash)
+        COMP_WORDS=(lockstep "$@"); COMP_CWORD=$#
+        _lockstep
+        ((${#COMPREPLY[@]})) && printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    command = ["bash", "--norc", "-c", script, executable, *words]
+    done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_bash_completion(
+    executable: str, environment: dict[str, str], storage: Path, tmp_path: Path, make_run: MakeRun
+) -> None:
+    make_run("digits-1")
+    make_run("digits 2")
+    make_run("other")
+    (storage / "digits-no-run").mkdir()
+    work = tmp_path / "work"
+    (work / "digits-here").mkdir(parents=True)
+    (work / "train.py").touch()
+
+    def complete(*words: str) -> list[str]:
+        return complete_in_bash(executable, environment, work, *words)
+
+    commands = ["run", "runs", "stop", "prune", "logs", "checkpoint", "new", "completion"]
+    assert complete("") == [*commands, "--help", "--version", "--cmake-dir"]
+    assert complete("ru") == ["run", "runs"]
+    assert complete("run", "tr") == ["train.py"]
+    assert complete("logs", "dig") == ["digits 2", "digits-1", "digits-here"]
+    assert complete("logs", "digits-1", "--r") == ["--rank"]
+    assert complete("logs", "digits-1", "--rank", "") == []
+    assert complete("stop", "oth") == ["other"]
+    assert complete("stop", "other", "--t") == ["--timeout"]
+    assert complete("runs", "--") == ["--state", "--limit", "--json", "--help"]
+    assert complete("runs", "--state", "f") == ["finished", "failed"]
+    assert complete("prune", "--ma") == ["--max-size"]
+    assert complete("prune", "--keep", "") == []
+    assert complete("checkpoint", "") == ["list", "verify"]
+    assert complete("checkpoint", "verify", "o") == ["other"]
+    assert complete("completion", "") == ["bash", "zsh", "fish"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_completion_scripts(cli: Cli, tmp_path: Path, shell: str) -> None:
+    done = cli("completion", shell)
+    assert done.returncode == 0
+    assert {"run", "runs", "stop", "prune", "logs", "checkpoint", "completion", "list", "verify"} <= set(
+        done.stdout.replace("'", " ").replace(":", " ").replace("(", " ").split()
+    )
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(done.stdout)
+        assert subprocess.run([shell, "-n", str(tmp_path / "script")]).returncode == 0

@@ -1,0 +1,258 @@
+#include "data/iterator.h"
+
+#include <arrow/array/array_primitive.h>
+#include <arrow/buffer.h>
+#include <arrow/compute/api_vector.h>
+#include <arrow/datum.h>
+#include <arrow/record_batch.h>
+#include <arrow/table.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "data/status.h"
+
+namespace lockstep::data {
+namespace {
+
+/// More rows than these, here and there in a block, are copied together instead of shared one by one.
+constexpr std::size_t kMaxSlices = 16;
+
+/// Adds the time until its end to a sum of nanoseconds.
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::atomic<std::int64_t>& sum) : sum_(sum) {}
+  ~Stopwatch() { sum_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begun_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  std::atomic<std::int64_t>& sum_;
+  const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+};
+
+std::shared_ptr<arrow::RecordBatch> to_batch(const std::shared_ptr<arrow::Table>& table) {
+  return value_of(table->CombineChunksToBatch(), "a block");
+}
+
+/// Of a pass: blocks are the same in passes with the same one.
+std::string identity(const Dataset& dataset, std::int64_t epoch) {
+  return dataset.fingerprint() + " " + dataset.schema()->ToString() + " " + std::to_string(epoch);
+}
+
+}  // namespace
+
+Pass::Pass(Dataset dataset, const OrderOptions& order, Start start, const PassOptions& options)
+    : dataset_(std::move(dataset)),
+      order_(dataset_.rows_of_blocks(), order, start.epoch),
+      deal_(order_.total(), start.position, options.deal),
+      prefetch_(options.prefetch),
+      prefetcher_([this] { return next_work(); }, options.prefetch) {
+  if (options.prefetch < 1)
+    throw ConfigError("[data] prefetch is " + std::to_string(options.prefetch) + "; it must be 1 or more");
+  if (options.cache) shared_.emplace(options.cache, identity(dataset_, start.epoch));
+}
+
+Pass::~Pass() {
+  prefetcher_.stop();
+  if (!shared_) return;
+  for (const auto& [number, held] : blocks_) shared_->done(number);
+}
+
+void Pass::start() {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  prefetcher_.start(std::min(prefetch_, cores));
+}
+
+std::optional<Pass::Job> Pass::next_job() {
+  if (next_batch_ == deal_.batches()) return std::nullopt;
+  Job job{order_.unit_at(deal_.batch(next_batch_).begin + next_row_), {}};
+  for (; next_batch_ < deal_.batches(); ++next_batch_, next_row_ = 0) {
+    const Range batch = deal_.batch(next_batch_);
+    const Range wanted{batch.begin + next_row_, std::min(batch.end, job.unit.end)};
+    if (wanted.begin < job.unit.begin || wanted.begin >= job.unit.end) break;
+    if (!job.places.empty() && job.places.back().end == wanted.begin)
+      job.places.back().end = wanted.end;
+    else
+      job.places.push_back(wanted);
+    if (wanted.end < batch.end) {
+      next_row_ = wanted.end - batch.begin;
+      break;
+    }
+  }
+  return job;
+}
+
+std::optional<Prefetcher<Pass::Batches>::Work> Pass::next_work() {
+  auto job = next_job();
+  if (!job) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  running_.insert(job->unit.begin);
+  upcoming_ =
+      next_batch_ < deal_.batches() ? order_.unit_at(deal_.batch(next_batch_).begin + next_row_).begin : order_.total();
+  return [this, job = std::move(*job)] { return done(job); };
+}
+
+Pass::Batches Pass::done(const Job& job) {
+  Batches batches = read(job);
+  release_blocks(job);
+  return batches;
+}
+
+Pass::Batches Pass::read(const Job& job) {
+  std::vector<std::shared_ptr<arrow::Table>> tables;
+  std::int64_t at = job.unit.begin;
+  for (const Part& part : order_.parts_of(job.unit)) {
+    const std::int64_t end = at + dataset_.rows_of_blocks()[part.block] - part.first;
+    tables.push_back(block(part.block, end)->Slice(part.first, part.count));
+    at += part.count;
+  }
+  const Stopwatch stopwatch(shuffling_);
+  const auto unit =
+      to_batch(tables.size() == 1 ? tables.front() : value_of(arrow::ConcatenateTables(tables), "a window"));
+  tables.clear();
+  Batches batches;
+  if (!order_.is_shuffled() && job.places.size() <= kMaxSlices) {
+    for (const Range& places : job.places) batches.push_back(unit->Slice(places.begin - job.unit.begin, places.size()));
+    return batches;
+  }
+  std::vector<std::int64_t> rows;
+  for (const Range& places : job.places) {
+    if (order_.is_shuffled()) {
+      const auto more = order_.permuted(job.unit, places);
+      rows.insert(rows.end(), more.begin(), more.end());
+    } else {
+      for (std::int64_t place = places.begin; place < places.end; ++place) rows.push_back(place - job.unit.begin);
+    }
+  }
+  const auto indices =
+      std::make_shared<arrow::Int64Array>(static_cast<std::int64_t>(rows.size()), arrow::Buffer::Wrap(rows));
+  const auto taken = arrow::compute::Take(unit, indices, arrow::compute::TakeOptions::NoBoundsCheck());
+  batches.push_back(value_of(taken, "a window").record_batch());
+  return batches;
+}
+
+std::shared_ptr<arrow::Table> Pass::block(std::size_t number, std::int64_t end) {
+  std::promise<std::shared_ptr<arrow::Table>> promise;
+  std::shared_future<std::shared_ptr<arrow::Table>> held;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = blocks_.find(number); found != blocks_.end())
+      held = found->second.table;
+    else
+      blocks_.emplace(number, HeldBlock{promise.get_future().share(), end});
+  }
+  if (held.valid()) return held.get();  // another thread reads it, or has read it
+  try {
+    const Stopwatch stopwatch(reading_);
+    auto table = read_block(number, end);
+    promise.set_value(table);
+    return table;
+  } catch (...) {
+    promise.set_exception(std::current_exception());
+    throw;
+  }
+}
+
+std::shared_ptr<arrow::Table> Pass::read_block(std::size_t number, std::int64_t end) {
+  const auto read = [this](std::size_t block) { return dataset_.read(block); };
+  return shared_ ? shared_->get(number, read, order_.next_blocks(end, shared_->ahead())) : read(number);
+}
+
+void Pass::release_blocks(const Job& finished) {
+  const std::lock_guard lock(mutex_);
+  running_.erase(running_.find(finished.unit.begin));
+  const std::int64_t needed = running_.empty() ? upcoming_ : std::min(*running_.begin(), upcoming_);
+  std::erase_if(blocks_, [&](const auto& each) {
+    const bool is_over = each.second.end <= needed;
+    if (is_over && shared_) shared_->done(each.first);
+    return is_over;
+  });
+}
+
+std::int64_t Pass::rows_of_next(std::int64_t count) const {
+  std::int64_t rows = 0;
+  for (std::int64_t n = given_; n < std::min(given_ + count, deal_.batches()); ++n) rows += deal_.batch(n).size();
+  return rows;
+}
+
+bool Pass::wait(std::chrono::milliseconds timeout, std::int64_t count) {
+  const std::int64_t wanted = rows_of_next(count);
+  while (waiting_rows_ < wanted) {
+    if (!prefetcher_.wait(timeout)) return false;
+    auto more = prefetcher_.take();
+    if (!more) throw InternalError("[data] the data ended before the batch " + std::to_string(given_));
+    for (auto& batch : *more) {
+      waiting_rows_ += batch->num_rows();
+      pieces_.push_back(std::move(batch));
+    }
+  }
+  return true;
+}
+
+std::shared_ptr<arrow::RecordBatch> Pass::next(std::int64_t count) {
+  while (!wait(std::chrono::hours(1), count)) {
+  }
+  if (given_ == deal_.batches()) return nullptr;
+  const std::int64_t wanted = rows_of_next(count);
+  Batches taken;
+  for (std::int64_t left = wanted; left > 0;) {
+    auto& front = pieces_.front();
+    const std::int64_t rows = std::min(left, front->num_rows());
+    taken.push_back(rows == front->num_rows() ? front : front->Slice(0, rows));
+    left -= rows;
+    if (rows == front->num_rows())
+      pieces_.pop_front();
+    else
+      front = front->Slice(rows);
+  }
+  waiting_rows_ -= wanted;
+  given_ = std::min(given_ + count, deal_.batches());
+  return taken.size() == 1 ? taken.front() : value_of(arrow::ConcatenateRecordBatches(taken), "a batch");
+}
+
+Iterator::Iterator(Dataset dataset, const IteratorOptions& options)
+    : dataset_(std::move(dataset)),
+      options_(options),
+      cursor_(dataset_.fingerprint(), dataset_.count(), options.order) {
+  const EpochOrder checked(dataset_.rows_of_blocks(), options.order, 0);
+  const Deal dealt(checked.total(), 0, {.rank = options.rank, .world = options.world});
+}
+
+std::shared_ptr<Pass> Iterator::begin(std::int64_t batch_size, bool drop_last) {
+  const DealOptions deal{.rank = options_.rank,
+                         .world = options_.world,
+                         .batch_size = batch_size,
+                         .tail = options_.tail,
+                         .drop_last = drop_last};
+  const Deal checked(dataset_.count(), 0, deal);  // before the cursor moves
+  dataset_.source()->prepare();                   // here, because the caller can be interrupted
+  dataset_.schema();
+  auto pass = std::make_shared<Pass>(dataset_, options_.order, cursor_.begin(),
+                                     PassOptions{.deal = deal, .prefetch = options_.prefetch, .cache = options_.cache});
+  pass->start();
+  pass_ = pass;
+  return pass;
+}
+
+std::shared_ptr<arrow::RecordBatch> Iterator::next(Pass& pass) {
+  auto batch = pass.next();
+  if (batch)
+    move(pass, pass.given());
+  else
+    finish(pass);
+  return batch;
+}
+
+void Iterator::move(const Pass& pass, std::int64_t given) {
+  if (pass_.lock().get() == &pass) cursor_.advance(pass.position_after(given));
+}
+
+void Iterator::finish(const Pass& pass) {
+  if (pass_.lock().get() != &pass) return;
+  cursor_.finish();
+  pass_.reset();
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <arrow/type_fwd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "data/shared_cache.h"
+
+namespace lockstep::data {
+
+/// Room for blocks that the ranks of a node share. Memory is taken when it is needed; if there is less, ranks share
+/// less.
+inline constexpr std::size_t kSharedBytes = std::size_t{1} << 30;
+
+/// The blocks of one pass over a data set, each of which one rank of the node reads for all. A block that another rank
+/// does not finish in 10 s is read here too, so no rank can hang for another. Any thread may call.
+class SharedBlocks {
+ public:
+  using Read = std::function<std::shared_ptr<arrow::Table>(std::size_t block)>;
+
+  /// `identity` differs between passes whose blocks differ.
+  SharedBlocks(std::shared_ptr<SharedCache> cache, const std::string& identity);
+
+  /// The block: from another rank, or from `read`. While another rank reads it, reads one of the blocks `next` for all.
+  std::shared_ptr<arrow::Table> get(std::size_t block, const Read& read, std::span<const std::size_t> next);
+  /// This rank needs the block no more.
+  void done(std::size_t block) { cache_->done(key(block)); }
+  /// How many blocks are worth reading ahead of need.
+  std::size_t ahead() const { return static_cast<std::size_t>(cache_->ranks()); }
+
+ private:
+  std::uint64_t key(std::size_t block) const;
+  std::shared_ptr<arrow::Table> make(std::size_t block, const Read& read, bool evict);
+  bool help(const Read& read, std::span<const std::size_t> next);
+
+  std::shared_ptr<SharedCache> cache_;
+  std::uint64_t identity_;
+  std::atomic<std::size_t> usual_size_{0};  ///< of a block in shared memory
+};
+
+}  // namespace lockstep::data

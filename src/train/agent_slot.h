@@ -1,0 +1,97 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/ids.h"
+#include "driver/run_control.h"
+#include "driver/run_loop.h"
+#include "driver/run_plan.h"
+#include "engine/connection.h"
+#include "engine/engine.h"
+#include "sys/descriptor.h"
+#include "train/resource_pool.h"
+
+namespace lockstep::train {
+
+/// The agents that serve all runs of this process. The first run lets an engine start them; if the head's has died, the
+/// next run starts new ones. Any thread may use it. A fork of the process starts its own.
+class ProcessAgents {
+ public:
+  using MakeEngine = std::function<std::unique_ptr<engine::Engine>()>;
+
+  explicit ProcessAgents(MakeEngine make, engine::AgentSpec spec = {}) : make_(std::move(make)), spec_(spec) {}
+
+  /// A connection for one run, or for a group of kept workers.
+  engine::Connection connect();
+  /// Marks the nodes that the engine has lost.
+  void mark_lost(std::vector<driver::NodeOffer>& nodes);
+  /// Ends the processes that a dead agent left behind. Called when a run is over.
+  void sweep_if_dead();
+
+ private:
+  void look_for_losses();
+
+  const MakeEngine make_;
+  const engine::AgentSpec spec_;
+  std::mutex mutex_;  // guards those below
+  std::unique_ptr<engine::Engine> engine_;
+  sys::Descriptor control_;
+  std::set<int> lost_;  ///< nodes
+  int owner_ = 0;
+};
+
+/// One agent, on this machine. Never destroyed. The agent ends when this process does, and a fork of this process must
+/// not touch it.
+ProcessAgents& process_agents();
+
+/// A connection to the agent that stays open between runs, with the workers that they keep. Any thread may use it. It
+/// does one run at a time; others wait. Between runs it holds the resources of the kept workers.
+class AgentSlot {
+ public:
+  /// `agents` is borrowed.
+  explicit AgentSlot(ProcessAgents& agents = process_agents()) : agents_(agents) {}
+  AgentSlot(const AgentSlot&) = delete;
+  AgentSlot& operator=(const AgentSlot&) = delete;
+
+  /// Leases the resources of a run. Returns nothing if its wait was ended, for example because `stopped` (a
+  /// descriptor) became readable.
+  using LeaseResources = std::function<std::optional<Lease>(int stopped)>;
+
+  /// Runs a plan that is complete but for `place`. `driven` is DrivenRun::id(). `lease` is called unless kept workers
+  /// hold the resources already. Returns nothing if the run was stopped before it began. Throws ConfigError if it is
+  /// called from a callback of a run on these workers.
+  std::optional<driver::RunOutcome> run(driver::RunPlan& plan, std::uint64_t driven, const LeaseResources& lease);
+  /// How many kept workers are alive, and a text that says how the others ended.
+  std::pair<int, std::string> kept();
+  /// Ends the workers and releases their resources. A run that uses them fails, and one that waits for resources is
+  /// stopped. Any thread may call it.
+  void stop();
+  /// Whether the calling thread is in a run on these workers, that is, in a callback.
+  bool in_run() const { return runner_ == std::this_thread::get_id(); }
+
+ private:
+  class Use;
+
+  int connect();
+  void disconnect();
+
+  ProcessAgents& agents_;
+  std::mutex mutex_;                       // held during a run
+  std::atomic<std::thread::id> runner_{};  ///< the thread that holds mutex_
+  Lease lease_;                            ///< guarded by mutex_
+  driver::RunControl stopped_;             ///< stop() was called during a run
+  const int run_id_ = next_run_id();       ///< the id of the runs in messages
+  std::mutex connection_mutex_;            // held only briefly
+  engine::Connection connection_;
+};
+
+}  // namespace lockstep::train
