@@ -128,9 +128,7 @@ Worker* Attempt::find(int rank) {
 }
 
 void Attempt::worker_started(int rank, sys::Process process) {
-  Worker* worker = find(rank);
-  worker->started(std::move(process));
-  if (killing_ || worker->killed()) worker->kill();
+  find(rank)->started(std::move(process));
 }
 
 void Attempt::worker_refused(int rank, const std::string& why) {
@@ -163,7 +161,6 @@ void Attempt::stop(bool interrupt, Seconds grace) {
 }
 
 void Attempt::kill() {
-  killing_ = true;
   grace_.cancel();
   // Workers that the fork server has not been asked for yet are never started.
   const auto unasked = server_ != nullptr ? server_->forget_requests(*this) : std::vector<int>{};

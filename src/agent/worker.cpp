@@ -111,7 +111,7 @@ bool Worker::read_messages() {
   } catch (const wire::WireError& error) {
     log_error("rank " + std::to_string(rank_) + " is killed: " + error.what());
     socket_watch_.pause();
-    signal(SIGKILL);
+    kill();
     return false;
   }
   return true;

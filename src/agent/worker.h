@@ -44,7 +44,7 @@ class Worker {
   /// Pauses or continues relaying.
   void pause(bool paused);
   void signal(int signal);
-  /// SIGKILL to the process, its group and everything that descends from it.
+  /// SIGKILL to the process, its group and everything that descends from it; as soon as it exists, if it does not yet.
   void kill();
   /// Sends WorkerStacks within `timeout`.
   void dump_stacks(Seconds timeout);
