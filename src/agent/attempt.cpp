@@ -127,9 +127,7 @@ Worker* Attempt::find(int rank) {
   return found == workers_.end() ? nullptr : found->get();
 }
 
-void Attempt::worker_started(int rank, sys::Process process) {
-  find(rank)->started(std::move(process));
-}
+void Attempt::worker_started(int rank, sys::Process process) { find(rank)->started(std::move(process)); }
 
 void Attempt::worker_refused(int rank, const std::string& why) {
   if (!stopped_)

@@ -77,7 +77,7 @@ class Attempt : private ForkServer::Client {
   std::uint64_t memory_kills_before_;
   Timer grace_;
   bool stopped_ = false;  ///< by StopAttempt
-  bool kept_ = false;  ///< no attempt runs; nothing is sent to the driver
+  bool kept_ = false;     ///< no attempt runs; nothing is sent to the driver
   std::optional<Instant> first_end_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
