@@ -36,11 +36,6 @@ std::shared_ptr<arrow::RecordBatch> to_batch(const std::shared_ptr<arrow::Table>
   return value_of(table->CombineChunksToBatch(), "a block");
 }
 
-/// Of a pass: blocks are the same in passes with the same one.
-std::string identity(const Dataset& dataset, std::int64_t epoch) {
-  return dataset.fingerprint() + " " + dataset.schema()->ToString() + " " + std::to_string(epoch);
-}
-
 }  // namespace
 
 Pass::Pass(Dataset dataset, const OrderOptions& order, Start start, const PassOptions& options)
@@ -51,7 +46,7 @@ Pass::Pass(Dataset dataset, const OrderOptions& order, Start start, const PassOp
       prefetcher_([this] { return next_work(); }, options.prefetch) {
   if (options.prefetch < 1)
     throw ConfigError("[data] prefetch is " + std::to_string(options.prefetch) + "; it must be 1 or more");
-  if (options.cache) shared_.emplace(options.cache, identity(dataset_, start.epoch));
+  if (options.cache) shared_.emplace(options.cache, dataset_, start.epoch);
 }
 
 Pass::~Pass() {
@@ -156,8 +151,7 @@ std::shared_ptr<arrow::Table> Pass::block(std::size_t number, std::int64_t end) 
 }
 
 std::shared_ptr<arrow::Table> Pass::read_block(std::size_t number, std::int64_t end) {
-  const auto read = [this](std::size_t block) { return dataset_.read(block); };
-  return shared_ ? shared_->get(number, read, order_.next_blocks(end, shared_->ahead())) : read(number);
+  return shared_ ? shared_->get(number, order_.next_blocks(end, shared_->ahead())) : dataset_.read(number);
 }
 
 void Pass::release_blocks(const Job& finished) {

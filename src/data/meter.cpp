@@ -38,6 +38,16 @@ std::shared_ptr<arrow::Table> measured(const Source& source, std::size_t block, 
   return table;
 }
 
+bool measured_numbers(const Source& source, std::size_t block, const std::vector<int>& columns,
+                      std::span<std::byte> into) {
+  const Timed timed(source.meter());
+  if (!source.read_numbers(block, columns, into)) return false;
+  ++source.meter().blocks;
+  source.meter().rows += source.rows_of_block(block);
+  source.meter().bytes += static_cast<std::int64_t>(into.size());
+  return true;
+}
+
 std::vector<StepStats> stats_of(const Source& source) {
   std::vector<StepStats> steps;
   add_stats(source, steps);

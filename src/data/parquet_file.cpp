@@ -1,15 +1,18 @@
 #include "data/parquet_file.h"
 
+#include <arrow/io/caching.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/record_batch.h>
 #include <arrow/table.h>
 #include <arrow/type.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
+#include <parquet/column_reader.h>
 #include <parquet/file_reader.h>
 
 #include <algorithm>
 
+#include "data/numbers.h"
 #include "data/parquet_statistics.h"
 #include "data/status.h"
 
@@ -45,6 +48,39 @@ auto guarded(const std::string& where, const Call& call) {
   } catch (const std::exception& error) {
     fail(where, error.what());
   }
+}
+
+/// Levels that are decoded at a time.
+constexpr std::int64_t kLevels = 1 << 14;
+
+/// False if there are nulls.
+template <class Type>
+bool read_values(parquet::ColumnReader& column, std::int64_t rows, std::byte* into, const std::string& where) {
+  auto& typed = static_cast<parquet::TypedColumnReader<Type>&>(column);
+  auto* values = reinterpret_cast<typename Type::c_type*>(into);
+  std::vector<std::int16_t> levels(kLevels);
+  for (std::int64_t done = 0, read = 0; done < rows; done += read) {
+    const std::int64_t met =
+        typed.ReadBatch(std::min(rows - done, kLevels), levels.data(), nullptr, values + done, &read);
+    if (met == 0) fail(where, "holds fewer rows than its footer says");
+    if (read != met) return false;
+  }
+  return true;
+}
+
+bool read_numbers_of(parquet::ColumnReader& column, const arrow::DataType& type, std::int64_t rows, std::byte* into,
+                     const std::string& where) {
+  if (column.descr()->max_repetition_level() > 0 || column.descr()->max_definition_level() > 1) return false;
+  const auto physical = column.type();
+  if (type.id() == arrow::Type::DOUBLE && physical == parquet::Type::DOUBLE)
+    return read_values<parquet::DoubleType>(column, rows, into, where);
+  if (type.id() == arrow::Type::FLOAT && physical == parquet::Type::FLOAT)
+    return read_values<parquet::FloatType>(column, rows, into, where);
+  if (type.id() == arrow::Type::INT64 && physical == parquet::Type::INT64)
+    return read_values<parquet::Int64Type>(column, rows, into, where);
+  if (type.id() == arrow::Type::INT32 && physical == parquet::Type::INT32)
+    return read_values<parquet::Int32Type>(column, rows, into, where);
+  return false;
 }
 
 }  // namespace
@@ -92,6 +128,28 @@ std::shared_ptr<arrow::Table> ParquetFile::read(int group, const std::vector<int
     if (table->num_rows() != rows(group) || table->num_columns() != static_cast<int>(columns.size()))
       fail(where(group), "holds other rows than before: it must not change while the data set is used");
     return table;
+  });
+}
+
+bool ParquetFile::read_numbers(int group, const std::vector<int>& columns, std::span<std::byte> into) const {
+  return guarded(where(group), [&] {
+    std::vector<int> found;
+    for (const int column : columns) {
+      const auto of_column = leaves({column});
+      if (of_column.size() != 1) return false;
+      found.push_back(of_column.front());
+    }
+    const auto reader = parquet::ParquetFileReader::Open(file_.open(), parquet::default_reader_properties(), footer_);
+    reader->PreBuffer({group}, found, arrow::io::default_io_context(), arrow::io::CacheOptions::Defaults());
+    const auto row_group = reader->RowGroup(group);
+    std::size_t at = 0;
+    for (std::size_t n = 0; n < columns.size(); ++n) {
+      const auto& type = *schema_->field(columns[n])->type();
+      if (!read_numbers_of(*row_group->Column(found[n]), type, rows(group), into.data() + at, where(group)))
+        return false;
+      at += aligned_bytes(type, rows(group));
+    }
+    return true;
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ class ParquetFile {
 
   /// Columns by their numbers in the schema, rising.
   std::shared_ptr<arrow::Table> read(int group, const std::vector<int>& columns) const;
+  /// See Source::read_numbers(). Columns are in any order.
+  bool read_numbers(int group, const std::vector<int>& columns, std::span<std::byte> into) const;
   /// `count` rows from `first` on. Rows before them are decoded too, unless the piece before was read last. Memory: the
   /// piece, and some pages.
   std::shared_ptr<arrow::Table> read_piece(int group, const std::vector<int>& columns, std::int64_t first,

@@ -34,6 +34,13 @@ class SelectSource final : public Step {
     return arrow::Table::Make(arrow::schema(std::move(fields)), table->columns(), table->num_rows());
   }
 
+  bool read_numbers(std::size_t block, const std::vector<int>& columns, std::span<std::byte> into) const override {
+    const Chosen& chosen = this->chosen();
+    std::vector<int> wanted;
+    for (const int column : columns) wanted.push_back(chosen.columns[static_cast<std::size_t>(column)]);
+    return measured_numbers(*from_, block, wanted, into);
+  }
+
   std::vector<bool> may_match(const arrow::compute::Expression& filter) const override {
     return chosen().is_renamed ? std::vector<bool>() : from_->may_match(filter);
   }

@@ -7,11 +7,13 @@
 #include <arrow/ipc/writer.h>
 #include <arrow/record_batch.h>
 #include <arrow/table.h>
+#include <arrow/type.h>
 
 #include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "data/numbers.h"
 #include "data/status.h"
 
 namespace lockstep::data {
@@ -46,49 +48,63 @@ arrow::Status write(const arrow::RecordBatch& batch, arrow::io::OutputStream* si
   return writer->Close();
 }
 
-arrow::Result<std::shared_ptr<arrow::Table>> table_in(SharedCache::Pinned pinned) {
+arrow::Result<std::shared_ptr<arrow::Table>> read_stream(std::shared_ptr<arrow::Buffer> bytes) {
   auto options = arrow::ipc::IpcReadOptions::Defaults();
   options.use_threads = false;
-  auto stream = std::make_shared<arrow::io::BufferReader>(std::make_shared<PinnedBuffer>(std::move(pinned)));
+  auto stream = std::make_shared<arrow::io::BufferReader>(std::move(bytes));
   ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ipc::RecordBatchStreamReader::Open(std::move(stream), options));
   return reader->ToTable();
 }
 
+/// The first byte of an entry; the block begins at kHead.
+enum class Form : std::uint8_t {
+  numbers,  ///< see numbers.h
+  stream    ///< of Arrow's format for files
+};
+constexpr std::size_t kHead = 64;
+
+/// Of a pass: blocks are the same in passes with the same one.
+std::uint64_t identity(const Dataset& dataset, std::int64_t epoch) {
+  return hash(dataset.fingerprint() + " " + dataset.schema()->ToString() + " " + std::to_string(epoch));
+}
+
 }  // namespace
 
-SharedBlocks::SharedBlocks(std::shared_ptr<SharedCache> cache, const std::string& identity)
-    : cache_(std::move(cache)), identity_(hash(identity)) {}
+SharedBlocks::SharedBlocks(std::shared_ptr<SharedCache> cache, Dataset dataset, std::int64_t epoch)
+    : cache_(std::move(cache)), dataset_(std::move(dataset)) {
+  const std::uint64_t pass = identity(dataset_, epoch);
+  identity_ = hash(std::to_string(cache_->turn(pass)), pass);
+}
 
 std::uint64_t SharedBlocks::key(std::size_t block) const { return hash(std::to_string(block), identity_); }
 
-std::shared_ptr<arrow::Table> SharedBlocks::get(std::size_t block, const Read& read,
-                                                std::span<const std::size_t> next) {
+std::shared_ptr<arrow::Table> SharedBlocks::get(std::size_t block, std::span<const std::size_t> next) {
   const Instant deadline = now() + kPatience;
   for (;;) {
     const std::uint32_t seen = cache_->changes();
     SharedCache::Pinned pinned;
     switch (cache_->look(key(block), pinned)) {
       case SharedCache::Look::ready:
-        return value_of(table_in(std::move(pinned)), "a block of another rank");
+        return in_memory(block, std::move(pinned));
       case SharedCache::Look::claimed:
-        return make(block, read, true);
+        return make(block, true);
       case SharedCache::Look::full:
-        return read(block);
+        return dataset_.read(block);
       case SharedCache::Look::busy:
         break;
     }
-    if (now() >= deadline) return read(block);
-    if (!help(read, next)) cache_->wait(seen, std::chrono::milliseconds(100));
+    if (now() >= deadline) return dataset_.read(block);
+    if (!help(next)) cache_->wait(seen, std::chrono::milliseconds(100));
   }
 }
 
-bool SharedBlocks::help(const Read& read, std::span<const std::size_t> next) {
+bool SharedBlocks::help(std::span<const std::size_t> next) {
   if (!cache_->fits(usual_size_)) return false;
   for (const std::size_t block : next) {
     SharedCache::Pinned pinned;
     if (cache_->look(key(block), pinned) != SharedCache::Look::claimed) continue;
     try {
-      make(block, read, false);
+      make(block, false);
       return true;
     } catch (const Error& error) {  // it is thrown again when the block is needed
       log_debug(error.what());
@@ -98,23 +114,47 @@ bool SharedBlocks::help(const Read& read, std::span<const std::size_t> next) {
   return false;
 }
 
-std::shared_ptr<arrow::Table> SharedBlocks::make(std::size_t block, const Read& read, bool evict) {
+std::shared_ptr<arrow::Table> SharedBlocks::in_memory(std::size_t block, SharedCache::Pinned pinned) const {
+  const auto form = static_cast<Form>(pinned.bytes.front());
+  const auto bytes = arrow::SliceBuffer(std::make_shared<PinnedBuffer>(std::move(pinned)), kHead);
+  if (form == Form::stream) return value_of(read_stream(bytes), "a block of another rank");
+  return table_of_numbers(dataset_.schema(), dataset_.rows_of_blocks()[block], bytes);
+}
+
+std::shared_ptr<arrow::Table> SharedBlocks::make(std::size_t block, bool evict) {
   const auto abandon = [this, entry = key(block)](const void*) { cache_->abandon(entry); };
   std::unique_ptr<const SharedBlocks, decltype(abandon)> claim(this, abandon);
-  auto table = read(block);
+  if (make_numbers(block, evict)) {
+    claim.release();
+    auto pinned = cache_->publish(key(block));
+    return pinned.hold ? in_memory(block, std::move(pinned)) : dataset_.read(block);
+  }
+  auto table = dataset_.read(block);
   const auto batch = value_of(table->CombineChunksToBatch(), "a block");
   arrow::io::MockOutputStream counted;
   if (!write(*batch, &counted).ok()) return table;
   const auto size = static_cast<std::size_t>(counted.GetExtentBytesWritten());
-  const auto room = cache_->room(key(block), size, evict);
+  const auto room = cache_->room(key(block), kHead + size, evict);
   if (room.empty()) return table;
+  room.front() = static_cast<std::byte>(Form::stream);
   arrow::io::FixedSizeBufferWriter sink(std::make_shared<arrow::MutableBuffer>(
-      reinterpret_cast<std::uint8_t*>(room.data()), static_cast<std::int64_t>(size)));
+      reinterpret_cast<std::uint8_t*>(room.data() + kHead), static_cast<std::int64_t>(size)));
   if (!write(*batch, &sink).ok()) return table;
   claim.release();
   cache_->publish(key(block));
-  usual_size_ = size;
+  usual_size_ = kHead + size;
   return table;
+}
+
+/// Reads straight into the memory of all ranks: nothing is copied.
+bool SharedBlocks::make_numbers(std::size_t block, bool evict) {
+  const std::size_t size = aligned_bytes(*dataset_.schema(), dataset_.rows_of_blocks()[block]);
+  if (size == 0) return false;
+  const auto room = cache_->room(key(block), kHead + size, evict);
+  if (room.empty() || !dataset_.read_numbers(block, room.subspan(kHead))) return false;
+  room.front() = static_cast<std::byte>(Form::numbers);
+  usual_size_ = kHead + size;
+  return true;
 }
 
 }  // namespace lockstep::data

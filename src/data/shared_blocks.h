@@ -5,11 +5,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
-#include <string>
 
+#include "data/dataset.h"
 #include "data/shared_cache.h"
 
 namespace lockstep::data {
@@ -19,16 +18,15 @@ namespace lockstep::data {
 inline constexpr std::size_t kSharedBytes = std::size_t{1} << 30;
 
 /// The blocks of one pass over a data set, each of which one rank of the node reads for all. A block that another rank
-/// does not finish in 10 s is read here too, so no rank can hang for another. Any thread may call.
+/// does not finish in 10 s is read here too, so no rank can hang for another. A rank may change the rows that are dealt
+/// to it alone: no later pass sees the same memory. Any thread may call.
 class SharedBlocks {
  public:
-  using Read = std::function<std::shared_ptr<arrow::Table>(std::size_t block)>;
+  /// The n-th pass of a rank over this epoch shares with the n-th of the others.
+  SharedBlocks(std::shared_ptr<SharedCache> cache, Dataset dataset, std::int64_t epoch);
 
-  /// `identity` differs between passes whose blocks differ.
-  SharedBlocks(std::shared_ptr<SharedCache> cache, const std::string& identity);
-
-  /// The block: from another rank, or from `read`. While another rank reads it, reads one of the blocks `next` for all.
-  std::shared_ptr<arrow::Table> get(std::size_t block, const Read& read, std::span<const std::size_t> next);
+  /// The block. While another rank reads it, reads one of the blocks `next` for all.
+  std::shared_ptr<arrow::Table> get(std::size_t block, std::span<const std::size_t> next);
   /// This rank needs the block no more.
   void done(std::size_t block) { cache_->done(key(block)); }
   /// How many blocks are worth reading ahead of need.
@@ -36,10 +34,13 @@ class SharedBlocks {
 
  private:
   std::uint64_t key(std::size_t block) const;
-  std::shared_ptr<arrow::Table> make(std::size_t block, const Read& read, bool evict);
-  bool help(const Read& read, std::span<const std::size_t> next);
+  std::shared_ptr<arrow::Table> make(std::size_t block, bool evict);
+  bool make_numbers(std::size_t block, bool evict);
+  std::shared_ptr<arrow::Table> in_memory(std::size_t block, SharedCache::Pinned pinned) const;
+  bool help(std::span<const std::size_t> next);
 
   std::shared_ptr<SharedCache> cache_;
+  Dataset dataset_;
   std::uint64_t identity_;
   std::atomic<std::size_t> usual_size_{0};  ///< of a block in shared memory
 };

@@ -204,6 +204,11 @@ SharedCache::Entry* SharedCache::vacant() {
   return nullptr;
 }
 
+std::uint64_t SharedCache::turn(std::uint64_t number) {
+  const std::lock_guard lock(turns_mutex_);
+  return turns_[number]++;
+}
+
 SharedCache::Look SharedCache::look(std::uint64_t key, Pinned& pinned) {
   pinned = {};  // before the lock, which unpinning needs
   const Lock lock(*this);
@@ -216,12 +221,15 @@ SharedCache::Look SharedCache::look(std::uint64_t key, Pinned& pinned) {
     return Look::claimed;
   }
   if (entry->state == Entry::State::claimed) return Look::busy;
-  ++entry->pins;
-  auto* bytes = bytes_ + entry->begin;
-  pinned.bytes = {bytes, entry->size};
-  pinned.hold =
-      std::shared_ptr<const void>(bytes, [cache = shared_from_this(), key](const void*) { cache->unpin(key); });
+  pinned = pin(*entry);
   return Look::ready;
+}
+
+SharedCache::Pinned SharedCache::pin(Entry& entry) {
+  ++entry.pins;
+  auto* bytes = bytes_ + entry.begin;
+  auto unpin = [cache = shared_from_this(), key = entry.key](const void*) { cache->unpin(key); };
+  return {std::shared_ptr<const void>(bytes, std::move(unpin)), {bytes, entry.size}};
 }
 
 /// The lowest place with so much room, or 0.
@@ -253,6 +261,7 @@ std::span<std::byte> SharedCache::room(std::uint64_t key, std::size_t size, bool
   if (!lock || size == 0) return {};
   Entry* entry = find(key);
   if (entry == nullptr) return {};
+  entry->size = 0;  // what it had before is free
   std::size_t begin = gap(rounded(size));
   while (begin == 0 && evict && evict_one()) begin = gap(rounded(size));
   if (begin == 0) return {};
@@ -267,14 +276,17 @@ std::span<std::byte> SharedCache::room(std::uint64_t key, std::size_t size, bool
   return {bytes_ + begin, size};
 }
 
-void SharedCache::publish(std::uint64_t key) {
+SharedCache::Pinned SharedCache::publish(std::uint64_t key) {
+  Pinned pinned;
   const Lock lock(*this);
-  if (!lock) return;
+  if (!lock) return pinned;
   if (Entry* entry = find(key)) {
     entry->state = Entry::State::ready;
     entry->made = ++header_->made;
+    pinned = pin(*entry);
   }
   changed();
+  return pinned;
 }
 
 void SharedCache::abandon(std::uint64_t key) {

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -43,11 +45,14 @@ class SharedCache : public std::enable_shared_from_this<SharedCache> {
   SharedCache(const SharedCache&) = delete;
   SharedCache& operator=(const SharedCache&) = delete;
 
+  /// How often this process has called it with this number before. Ranks that do the same things count alike, and each
+  /// thing can have entries of its own.
+  std::uint64_t turn(std::uint64_t number);
   Look look(std::uint64_t key, Pinned& pinned);
   /// Room for a claimed entry; empty if there is none. With `evict`, entries that nobody uses now may have to go.
   std::span<std::byte> room(std::uint64_t key, std::size_t size, bool evict);
-  /// The claimed entry's bytes are complete.
-  void publish(std::uint64_t key);
+  /// The claimed entry's bytes are complete. Gives the entry; nothing if the cache is broken.
+  Pinned publish(std::uint64_t key);
   /// The claimed entry will not be made.
   void abandon(std::uint64_t key);
   /// This rank needs the entry no more. It goes when all ranks have said so.
@@ -73,6 +78,7 @@ class SharedCache : public std::enable_shared_from_this<SharedCache> {
   bool map_bytes();
   Entry* find(std::uint64_t key);
   Entry* vacant();
+  Pinned pin(Entry& entry);
   void unpin(std::uint64_t key);
   void drop_if_unused(Entry& entry);
   bool evict_one();
@@ -86,6 +92,9 @@ class SharedCache : public std::enable_shared_from_this<SharedCache> {
   /// A memfd, which others open in the process of its maker. It goes with the last process that uses it.
   sys::Descriptor bytes_file_;
   std::byte* bytes_ = nullptr;
+
+  std::mutex turns_mutex_;
+  std::map<std::uint64_t, std::uint64_t> turns_;
 };
 
 }  // namespace lockstep::data

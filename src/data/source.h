@@ -2,8 +2,10 @@
 
 #include <arrow/type_fwd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +49,12 @@ class Source {
   /// Some columns of a block, by their numbers in the schema, in this order. Throws StorageError that names the file
   /// and the row group or line.
   virtual std::shared_ptr<arrow::Table> read(std::size_t block, const std::vector<int>& columns) const = 0;
+  /// Reads columns of numbers without nulls straight into memory: one after the other, each aligned (numbers.h). False
+  /// if that is not possible for this block; the memory then holds anything. Throws as read() does.
+  virtual bool read_numbers(std::size_t /*block*/, const std::vector<int>& /*columns*/,
+                            std::span<std::byte> /*into*/) const {
+    return false;
+  }
   /// Whether the rows lie in memory that belongs to the user, and must not be changed.
   virtual bool is_borrowed() const { return false; }
 

@@ -51,6 +51,16 @@ TEST(SharedCache, OneMakesWhatTheOthersGet) {
   EXPECT_EQ(text_of(pinned), "hello");
 }
 
+TEST(SharedCache, RanksCountTheirTurnsAlike) {
+  const auto name = fresh_name();
+  const auto mine = SharedCache::join(name, 2, 4096), other = SharedCache::join(name, 2, 4096);
+  for (const auto& cache : {mine, other}) {
+    EXPECT_EQ(cache->turn(1), 0U);
+    EXPECT_EQ(cache->turn(1), 1U);
+    EXPECT_EQ(cache->turn(2), 0U);
+  }
+}
+
 TEST(SharedCache, ItsFileGoesWhenAllHaveJoined) {
   const auto name = fresh_name();
   const auto mine = SharedCache::join(name, 2, 4096);

@@ -20,9 +20,29 @@ def converter(batch_format: str) -> Callable[[pyarrow.RecordBatch], Any]:
     return _CONVERTERS[batch_format]
 
 
+def batch_converter(batch_format: str) -> Callable[[Any], Any]:
+    """The same for the core's batches."""
+    convert = converter(batch_format)
+    if convert is to_numpy:
+        return lambda batch: batch_to_numpy(batch, may_change=False)
+    return lambda batch: convert(pyarrow.record_batch(batch))
+
+
 def to_numpy(batch: pyarrow.RecordBatch) -> Arrays:
     """Arrays by column, without a copy where the layout allows it; those are read-only."""
     return {name: _column_to_numpy(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def batch_to_numpy(batch: Any, *, may_change: bool, columns: list[str] | None = None) -> Arrays:
+    """The same of the core's batch, perhaps only of some columns. `may_change`: arrays can be written, copied only if
+    the memory is the user's own."""
+    made: Arrays | None = batch.arrays(writable=may_change and not batch.is_borrowed)
+    if made is None:  # there are other columns than plain numbers
+        rows = pyarrow.record_batch(batch)
+        made = to_numpy(rows if columns is None else rows.select(columns))
+    elif columns is not None:
+        made = {name: made[name] for name in columns}
+    return {name: writable(array, batch.is_borrowed) for name, array in made.items()} if may_change else made
 
 
 def _column_to_numpy(column: pyarrow.Array) -> numpy.ndarray[Any, Any]:

@@ -13,7 +13,7 @@ import numpy
 import pyarrow
 
 from lockstep.data._columns import concatenated, rows_to_table, table_to_rows, to_column, to_table
-from lockstep.data._formats import _Unmarked, converter, to_numpy
+from lockstep.data._formats import Arrays, _Unmarked, converter, to_numpy
 from lockstep.errors import ConfigError
 
 FORMATS = ("default", "numpy", "pandas", "pyarrow")
@@ -101,31 +101,40 @@ class Batches:
     def __call__(self, rows: Any, block: int) -> pyarrow.Table:
         table = pyarrow.table(rows)
         with self._function.named(), self._function.turn():
-            results = [result for batch in self._batches(table) for result in self._results(batch)]
+            whole = as_batch(table)
+            arrays = self._convert(whole) if self._is_numpy else None
+            results, untouched = self._results(whole, arrays)
             if not results:  # nothing is no rows, not no columns
                 return table.slice(0, 0)
-            arrays = _joined_arrays(results)
+            arrays = _joined_arrays(results, {name: arrays[name] for name in untouched} if arrays else {})
             joined = concatenated(map(to_table, results)) if arrays is None else to_table(arrays)
             # Arrow has integers with nulls, so types that were given as Arrow stay.
             is_arrow = isinstance(results[0], pyarrow.Table | pyarrow.RecordBatch)
             return joined if is_arrow else with_nulls(joined, table)
 
-    def _batches(self, table: pyarrow.Table) -> Iterator[Any]:
-        whole = as_batch(table)
-        size = self._batch_size or max(1, table.num_rows)
-        begins = range(0, max(1, table.num_rows), size)  # once without rows, if there are none
-        if self._is_numpy:  # slices of arrays are quicker made than arrays of slices
-            arrays = self._convert(whole)
-            return ({name: array[begin : begin + size] for name, array in arrays.items()} for begin in begins)
-        return (self._convert(whole.slice(begin, size)) for begin in begins)
+    def _results(self, whole: pyarrow.RecordBatch, arrays: Arrays | None) -> tuple[list[Any], set[str]]:
+        """What the function gives for each batch, and the columns of `arrays` that it hands on as it gets them."""
+        size = self._batch_size or max(1, whole.num_rows)
+        results: list[Any] = []
+        untouched = set(arrays or ())
+        for begin in range(0, max(1, whole.num_rows), size):  # once without rows, if there are none
+            if arrays is None:
+                batch = self._convert(whole.slice(begin, size))
+            else:  # slices of arrays are quicker made than arrays of slices
+                batch = {name: array[begin : begin + size] for name, array in arrays.items()}
+            given = dict(batch) if arrays is not None else {}  # the function may change the batch itself
+            result = self._function(batch)
+            more = list(result) if isinstance(result, Iterator) else [result]
+            if len(more) != 1 or not isinstance(more[0], Mapping):
+                untouched.clear()
+            untouched = {name for name in untouched if more[0].get(name) is given[name]}
+            results += more
+        return results, untouched
 
-    def _results(self, batch: Any) -> Iterator[Any]:
-        result = self._function(batch)
-        return result if isinstance(result, Iterator) else iter((result,))
 
-
-def _joined_arrays(results: list[Any]) -> dict[Any, numpy.ndarray[Any, Any]] | None:
-    """The columns of all results, if they are dicts of arrays with the same keys; quicker than tables of each."""
+def _joined_arrays(results: list[Any], whole: Arrays) -> dict[Any, numpy.ndarray[Any, Any]] | None:
+    """The columns of all results, if they are dicts of arrays with the same keys; quicker than tables of each. Those in
+    `whole` need not be joined."""
     first = results[0]
     if not isinstance(first, Mapping) or not first:
         return None
@@ -146,7 +155,10 @@ def _joined_arrays(results: list[Any]) -> dict[Any, numpy.ndarray[Any, Any]] | N
         if len(kinds) > 1 and not kinds <= set("iuf"):  # numpy would make text of numbers
             return None
     try:
-        return {name: numpy.concatenate([result[name] for result in results]) for name in first}
+        return {
+            name: whole[name] if name in whole else numpy.concatenate([result[name] for result in results])
+            for name in first
+        }
     except (TypeError, ValueError):  # of several shapes or types
         return None
 

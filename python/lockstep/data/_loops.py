@@ -71,10 +71,10 @@ class Loops(abc.ABC):
                 does.
             local_shuffle_seed: of this loop; ``None``: the iterator's.
         """
-        convert = _formats.converter(batch_format)
+        convert = _formats.batch_converter(batch_format)
         _check_count("prefetch_batches", prefetch_batches, 0)
         loop = Loop(batch_size, drop_last, 0, local_shuffle_buffer_size, local_shuffle_seed)
-        return self._loop(lambda batch: convert(pyarrow.record_batch(batch)), loop, f"conversion to {batch_format}")
+        return self._loop(convert, loop, f"conversion to {batch_format}")
 
     def iter_rows(self, *, prefetch_blocks: int = 0) -> Iterator[dict[str, Any]]:
         """Single rows, as dicts of Python values. Several ranks take them in turn. `prefetch_blocks` has no meaning."""

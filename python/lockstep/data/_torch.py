@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy
 import pyarrow
 import torch
 
-from lockstep.data._formats import to_numpy, writable
+from lockstep.data._formats import batch_to_numpy
 from lockstep.errors import ConfigError
 
 
@@ -40,11 +39,10 @@ class TorchFormat:
         return self._device is not None and self._device.type != "cpu"
 
     def __call__(self, batch: Any) -> Any:
-        rows = pyarrow.record_batch(batch)
         if self._collate is not None:
-            arrays = {name: writable(array, batch.is_borrowed) for name, array in to_numpy(rows).items()}
-            return self._placed(self._collate(arrays))
-        return self._placed(to_tensors(rows, batch.is_borrowed, self._dtypes))
+            return self._placed(self._collate(batch_to_numpy(batch, may_change=True)))
+        tensors = to_tensors(batch, self._dtypes)
+        return tensors if self._device is None and not self._pin else self._placed(tensors)
 
     def _placed(self, value: Any) -> Any:
         """Tensors, wherever they are in `value`, where they shall be."""
@@ -62,26 +60,22 @@ class TorchFormat:
 
 
 def to_tensors(
-    batch: pyarrow.RecordBatch, is_borrowed: bool, dtypes: torch.dtype | Mapping[str, torch.dtype] | None
+    batch: Any, dtypes: torch.dtype | Mapping[str, torch.dtype] | None, columns: list[str] | None = None
 ) -> dict[str, torch.Tensor]:
     """Tensors by column. Memory is copied if it is the user's own, so that a tensor may always be changed."""
-    tensors = {}
-    for name, array in to_numpy(batch).items():
-        tensor = _to_tensor(name, array, batch, is_borrowed)
-        dtype = dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes
-        tensors[name] = tensor if dtype is None else tensor.to(dtype)
-    return tensors
-
-
-def _to_tensor(
-    name: str, array: numpy.ndarray[Any, Any], batch: pyarrow.RecordBatch, is_borrowed: bool
-) -> torch.Tensor:
-    if array.dtype.kind not in "biufc":
-        raise ConfigError(
-            f"[data] the column {name!r} is {batch.schema.field(name).type}, of which there are no tensors; "
-            "leave it out with select_columns()"
-        )
-    return torch.from_numpy(writable(array, is_borrowed))
+    arrays = batch_to_numpy(batch, may_change=True, columns=columns)
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biufc":
+            raise ConfigError(
+                f"[data] the column {name!r} is {pyarrow.record_batch(batch).schema.field(name).type}, of which there "
+                "are no tensors; leave it out with select_columns()"
+            )
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    if dtypes is None:
+        return tensors
+    if not isinstance(dtypes, Mapping):
+        return {name: tensor.to(dtypes) for name, tensor in tensors.items()}
+    return {name: tensor.to(dtypes[name]) if name in dtypes else tensor for name, tensor in tensors.items()}
 
 
 class PairFormat:
@@ -134,11 +128,10 @@ class PairFormat:
         return {group: given.get(group) for group in self._groups}
 
     def __call__(self, batch: Any) -> tuple[Any, torch.Tensor | None]:
-        rows = pyarrow.record_batch(batch)
         wanted = dict.fromkeys([name for group in self._groups.values() for name in group])
         if self._label is not None:
             wanted[self._label] = None
-        tensors = to_tensors(rows.select(list(wanted)), batch.is_borrowed, None)
+        tensors = to_tensors(batch, None, list(wanted))
         features = {key: self._features(key, [tensors[name] for name in group]) for key, group in self._groups.items()}
         label = None
         if self._label is not None:

@@ -35,6 +35,8 @@ struct Batch {
   bool is_borrowed;
 
   py::tuple export_to(const py::object& requested_schema) const;
+  /// A dict of numpy arrays, without a copy; None if a column is not of plain numbers, or has nulls.
+  py::object arrays(bool writable) const;
 };
 
 /// A table on its way to Python.

@@ -1,10 +1,15 @@
 // Python functions in the reading threads of C++.
 
+#include <arrow/array/data.h>
+#include <arrow/buffer.h>
 #include <arrow/c/bridge.h>
 #include <arrow/record_batch.h>
 #include <arrow/table.h>
+#include <arrow/type.h>
+#include <pybind11/numpy.h>
 #include <unistd.h>
 
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -42,6 +47,34 @@ std::vector<std::thread>& ending_threads() {
   return *threads;
 }
 
+/// Of types whose values numpy has in the same form.
+std::optional<py::dtype> dtype_of(arrow::Type::type type) {
+  switch (type) {
+    case arrow::Type::INT8:
+      return py::dtype::of<std::int8_t>();
+    case arrow::Type::INT16:
+      return py::dtype::of<std::int16_t>();
+    case arrow::Type::INT32:
+      return py::dtype::of<std::int32_t>();
+    case arrow::Type::INT64:
+      return py::dtype::of<std::int64_t>();
+    case arrow::Type::UINT8:
+      return py::dtype::of<std::uint8_t>();
+    case arrow::Type::UINT16:
+      return py::dtype::of<std::uint16_t>();
+    case arrow::Type::UINT32:
+      return py::dtype::of<std::uint32_t>();
+    case arrow::Type::UINT64:
+      return py::dtype::of<std::uint64_t>();
+    case arrow::Type::FLOAT:
+      return py::dtype::of<float>();
+    case arrow::Type::DOUBLE:
+      return py::dtype::of<double>();
+    default:
+      return std::nullopt;
+  }
+}
+
 template <class... Arguments>
 std::shared_ptr<arrow::Table> called(const std::shared_ptr<PyObject>& function,
                                      const std::shared_ptr<arrow::Table>& table, Arguments... arguments) {
@@ -66,6 +99,22 @@ py::tuple Batch::export_to(const py::object& /* the requested schema, a wish tha
   auto array_capsule = capsule_of("arrow_array", array);
   data::check(arrow::ExportRecordBatch(*batch, array, schema), "a batch");
   return py::make_tuple(std::move(schema_capsule), std::move(array_capsule));
+}
+
+py::object Batch::arrays(bool writable) const {
+  py::dict made;
+  const py::capsule owner(new std::shared_ptr<arrow::RecordBatch>(batch),
+                          [](void* held) { delete static_cast<std::shared_ptr<arrow::RecordBatch>*>(held); });
+  for (int column = 0; column < batch->num_columns(); ++column) {
+    const auto& data = *batch->column_data(column);
+    const auto dtype = dtype_of(data.type->id());
+    if (!dtype || data.GetNullCount() != 0) return py::none();
+    const auto* begin = data.buffers[1] ? data.buffers[1]->data() + data.offset * dtype->itemsize() : nullptr;
+    py::array array(*dtype, {static_cast<py::ssize_t>(data.length)}, {dtype->itemsize()}, begin, owner);
+    if (!writable) py::detail::array_proxy(array.ptr())->flags &= ~py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
+    made[py::str(batch->column_name(column))] = std::move(array);
+  }
+  return made;
 }
 
 py::capsule Rows::export_to(const py::object& /* the requested schema, a wish that may be ignored */) const {

@@ -68,7 +68,9 @@ class Iterator {
  public:
   /// Without the GIL: rows may have to be counted.
   Iterator(const Dataset& dataset, const data::IteratorOptions& options)
-      : iterator_(dataset, options), is_borrowed_((dataset.is_borrowed() || options.cache) && !options.order.shuffle) {}
+      : iterator_(dataset, options),
+        is_borrowed_(dataset.is_borrowed() && !options.order.shuffle),
+        is_shared_(options.cache && !options.order.shuffle) {}
 
   std::unique_ptr<Pass> begin(std::int64_t batch_size, bool drop_last) {
     return std::make_unique<Pass>(watched([&] {
@@ -92,7 +94,8 @@ class Iterator {
     const std::lock_guard lock(running.mutex);
     auto batch = pass->next(count);
     if (!batch) return std::nullopt;
-    return Batch{std::move(batch), is_borrowed_};
+    // Rows in shared memory are this rank's alone, except one that may fill up the last batch.
+    return Batch{std::move(batch), is_borrowed_ || (is_shared_ && pass->given() == pass->batches())};
   }
 
   /// The user has had so many batches of the pass.
@@ -139,6 +142,7 @@ class Iterator {
   std::mutex mutex_;  ///< for users who share an iterator between threads
   data::Iterator iterator_;
   bool is_borrowed_;
+  bool is_shared_;
 };
 
 }  // namespace
@@ -149,6 +153,7 @@ PYBIND11_MODULE(LOCKSTEP_MODULE, module) {
   py::class_<Batch>(module, "Batch")
       .def_readonly("is_borrowed", &Batch::is_borrowed)
       .def("__len__", [](const Batch& batch) { return batch.batch->num_rows(); })
+      .def("arrays", &Batch::arrays, py::kw_only(), py::arg("writable"))
       .def("__arrow_c_array__", &Batch::export_to, py::arg("requested_schema") = py::none());
   const auto released = py::call_guard<py::gil_scoped_release>();
   py::class_<Dataset> dataset(module, "Dataset");

@@ -405,3 +405,26 @@ def test_functions_run_while_others_hold_the_gil() -> None:
 def test_wrong_arguments(call: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         call(lockstep.data.range(10))
+
+
+def test_columns_that_a_function_hands_on_are_not_copied() -> None:
+    """Also in several batches; what it changes in place is changed."""
+
+    def function(batch: dict[str, Any]) -> dict[str, Any]:
+        batch["y"] *= 2
+        batch["z"] = batch["x"] + 1
+        return batch
+
+    ds = lockstep.data.from_numpy({"x": numpy.arange(10.0), "y": numpy.ones(10)}).map_batches(function, batch_size=3)
+    table = ds.to_arrow()
+    assert table.column("x").to_pylist() == list(range(10)) and table.column("y").to_pylist() == [2.0] * 10
+    assert table.column("z").to_pylist() == list(range(1, 11))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_column_that_is_handed_on_only_sometimes(late: bool) -> None:
+    def function(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"id": batch["id"] + 100} if (batch["id"][0] >= 6) == late else batch
+
+    rows = lockstep.data.range(10).map_batches(function, batch_size=3).take_all()
+    assert [row["id"] for row in rows] == [n + 100 if (n >= 6) == late else n for n in range(10)]
