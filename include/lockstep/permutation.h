@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace lockstep::detail {
 
@@ -19,6 +20,8 @@ class Permutation {
   Permutation(std::uint64_t size, std::uint64_t key);
   /// The number at `place`, which is below the size.
   std::uint64_t operator()(std::uint64_t place) const;
+  /// Replaces each place by the number there. Several times as fast as one by one.
+  void replace(std::span<std::int64_t> places) const;
 
  private:
   std::uint64_t encrypted(std::uint64_t value) const;

@@ -1,6 +1,7 @@
 #include <lockstep/permutation.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
@@ -53,6 +54,41 @@ std::uint64_t Permutation::operator()(std::uint64_t place) const {
   do place = encrypted(place);
   while (place >= size_);
   return place;
+}
+
+void Permutation::replace(std::span<std::int64_t> places) const {
+  // One branch-free loop per round keeps the processor busy. Those that are too large wait for the next turn.
+  constexpr std::size_t kChunk = 512;
+  std::array<std::uint64_t, kChunk> left, right;
+  std::array<std::uint16_t, kChunk> waiting;
+  for (std::size_t begin = 0; begin < places.size(); begin += kChunk) {
+    const auto chunk = places.subspan(begin, std::min(kChunk, places.size() - begin));
+    std::size_t count = chunk.size();
+    for (std::size_t n = 0; n < count; ++n) waiting[n] = static_cast<std::uint16_t>(n);
+    while (count > 0) {
+      int left_bits = bits_ / 2, right_bits = bits_ - left_bits;
+      for (std::size_t n = 0; n < count; ++n) {
+        const auto value = static_cast<std::uint64_t>(chunk[waiting[n]]);
+        left[n] = value >> right_bits;
+        right[n] = value & ((std::uint64_t{1} << right_bits) - 1);
+      }
+      for (const std::uint64_t key : keys_) {
+        const std::uint64_t mask = (std::uint64_t{1} << left_bits) - 1;
+        for (std::size_t n = 0; n < count; ++n)
+          left[n] = std::exchange(right[n], left[n] ^ (scrambled(right[n] + key) & mask));
+        std::swap(left_bits, right_bits);
+      }
+      std::size_t more = 0;
+      for (std::size_t n = 0; n < count; ++n) {
+        const std::uint64_t value = left[n] << right_bits | right[n];
+        const std::uint16_t place = waiting[n];
+        chunk[place] = static_cast<std::int64_t>(value);
+        waiting[more] = place;
+        more += value >= size_;
+      }
+      count = more;
+    }
+  }
 }
 
 }  // namespace lockstep::detail

@@ -81,12 +81,8 @@ detail::Permutation EpochOrder::permutation_of(Range unit) const {
 std::vector<std::int64_t> EpochOrder::permuted(Range unit, Range places) const {
   std::vector<std::int64_t> rows(static_cast<std::size_t>(places.size()));
   std::int64_t next = places.begin - unit.begin;
-  if (!is_shuffled()) {
-    for (auto& row : rows) row = next++;
-    return rows;
-  }
-  const auto permutation = permutation_of(unit);
-  for (auto& row : rows) row = static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(next++)));
+  for (auto& row : rows) row = next++;
+  if (is_shuffled()) permutation_of(unit).replace(rows);
   return rows;
 }
 

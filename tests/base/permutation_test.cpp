@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/permutation.h>
 
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -17,6 +18,17 @@ TEST(Permutation, HasEveryNumberOnce) {
       ASSERT_FALSE(seen[number]) << size;
       seen[number] = true;
     }
+  }
+}
+
+TEST(Permutation, IsTheSameForManyPlacesAtOnce) {
+  for (const std::uint64_t size : {1, 2, 100, 257, 1000, 100'000}) {
+    const Permutation permutation(size, 3);
+    std::vector<std::int64_t> places(size);
+    std::iota(places.begin(), places.end(), 0);
+    permutation.replace(places);
+    for (std::uint64_t place = 0; place < size; ++place)
+      ASSERT_EQ(static_cast<std::uint64_t>(places[place]), permutation(place));
   }
 }
 
