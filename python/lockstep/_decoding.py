@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lockstep import _arrays
+from lockstep import _arrays, _preprocessors
 from lockstep._arrays import Tensor
 from lockstep.errors import StorageError
 
@@ -164,6 +164,7 @@ _SPECIAL: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "$torch_size": _torch_size,
     "$torch_dtype": _torch_dtype,
     "$torch_device": _torch_device,
+    "$preprocessor": lambda value, found: _preprocessors.load_plain(value),
 }
 
 

@@ -11,6 +11,7 @@
     {"$float": "nan" | "inf" | "-inf"}  {"$int": "..."}       beyond what JSON, or 64 bits, hold
     {"$numpy": dtype, "value": ...}                           a numpy scalar
     {"$torch_size": [...]}  {"$torch_dtype": "float32"}  {"$torch_device": "cuda:0"}
+    {"$preprocessor": JSON}                                   one of lockstep.data, as text: see ``_preprocessors``
     {"$object": i}                                            the i-th of the list that is pickled in objects.pkl
 
 ``$tensor`` may have "shape", "stride", "offset", "dtype" and "layout", for tensors that share memory or are not in C
@@ -35,7 +36,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from lockstep import _arrays
+from lockstep import _arrays, _preprocessors
 from lockstep._arrays import Tensor
 from lockstep._decoding import Decoder
 from lockstep.errors import SerializationError, StorageError
@@ -118,6 +119,9 @@ class _Encoder:
             array = self._of_torch(kind, value, path)
         if array is None:
             array = self._of_others(value, path)
+        if array is None:
+            plain = _preprocessors.dump_plain(value)
+            array = None if plain is None else {"$preprocessor": plain}
         return array if array is not None else self._object(value, path)
 
     def finish(self) -> bytes | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lockstep import _pickling
+from lockstep import _pickling, _preprocessors
 from lockstep.checkpoint import PREPROCESSOR_FILE
 from lockstep.config import DataConfig
 from lockstep.errors import ConfigError, LockstepError
@@ -58,11 +58,13 @@ class RunData:
 
     def dump(self, before: bytes = b"") -> tuple[bytes, bytes]:
         """The fitted preprocessor and the data sets, prepared by it, as the workers get them. `before` is the
-        preprocessor of the run that goes on, which is used if there is no other."""
-        if self.preprocessor is None and before:
-            self.preprocessor = pickle.loads(before)
+        preprocessor of the run that goes on, which is used if there is no other. If it has code of the user's own,
+        only the workers open it and prepare the data sets."""
+        is_left = self.preprocessor is None and before != b"" and _preprocessors.is_pickled(before)
+        if self.preprocessor is None and before and not is_left:
+            self.preprocessor = _preprocessors.load(before)
         if not self.datasets:
-            return b"" if self.preprocessor is None else dump_preprocessor(self.preprocessor), b""
+            return self._fitted() or before, b""
         datasets = {name: _made(name, dataset) for name, dataset in self.datasets.items()}
         if self.preprocessor is not None:
             if _needs_fit(self.preprocessor):
@@ -75,13 +77,10 @@ class RunData:
             datasets = {name: self.preprocessor.transform(dataset) for name, dataset in datasets.items()}
         for dataset in datasets.values():
             dataset.count()  # here once, instead of in every worker
-        fitted = b"" if self.preprocessor is None else dump_preprocessor(self.preprocessor)
-        return fitted, _dump(datasets, self.config)
+        return (before if is_left else self._fitted()), _dump(datasets, self.config, is_left)
 
-
-def dump_preprocessor(preprocessor: Any) -> bytes:
-    """As it is stored in checkpoints."""
-    return _pickling.dump_part(preprocessor, "the preprocessor", "give it functions and values that can be pickled")
+    def _fitted(self) -> bytes:
+        return b"" if self.preprocessor is None else _preprocessors.dump(self.preprocessor)
 
 
 def _checked(datasets: Any) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def _listed(names: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------------- on the way
 
 
-def _dump(datasets: Mapping[str, Dataset], config: DataConfig) -> bytes:
+def _dump(datasets: Mapping[str, Dataset], config: DataConfig, to_prepare: bool) -> bytes:
     """A pickle, then the rows that are in memory, which the worker uses where they are: each at a multiple of 64."""
     buffers: list[memoryview] = []
 
@@ -132,7 +131,7 @@ def _dump(datasets: Mapping[str, Dataset], config: DataConfig) -> bytes:
         buffers.append(buffer.raw())
 
     advice = "use functions and values that can be pickled"
-    pickled = _pickling.dump_part((dict(datasets), config), "datasets", advice, keep)
+    pickled = _pickling.dump_part((dict(datasets), config, to_prepare), "datasets", advice, keep)
     sizes = [len(pickled), *map(len, buffers)]
     out = bytearray(b"".join(map(_LENGTH.pack, [len(sizes), *sizes])))
     for piece in (memoryview(pickled), *buffers):
@@ -141,7 +140,7 @@ def _dump(datasets: Mapping[str, Dataset], config: DataConfig) -> bytes:
     return bytes(out)
 
 
-def _load(part: memoryview) -> tuple[dict[str, Dataset], DataConfig]:
+def _load(part: memoryview) -> tuple[dict[str, Dataset], DataConfig, bool]:
     (count,) = _LENGTH.unpack_from(part)
     sizes = [_LENGTH.unpack_from(part, _LENGTH.size * (n + 1))[0] for n in range(count)]
     pieces, at = [], _LENGTH.size * (count + 1)
@@ -182,7 +181,11 @@ class WorkerData:
             return {}, DataConfig()
         import lockstep.data  # noqa: F401  # says what to install
 
-        return _load(self._pickled)
+        datasets, config, to_prepare = _load(self._pickled)
+        if to_prepare:
+            preprocessor = _preprocessors.load(self.preprocessor)
+            datasets = {name: preprocessor.transform(dataset) for name, dataset in datasets.items()}
+        return datasets, config
 
     def shard(self, name: str | None) -> DataIterator:
         """The iterator over a data set, always the same."""
@@ -237,7 +240,7 @@ class WorkerData:
             for name, shard in self._shards.items():
                 self._core.set_position(name, json.dumps(shard.state_dict()))
 
-    def keep_preprocessor(self, pickled: bytes) -> None:
+    def keep_preprocessor(self, dumped: bytes) -> None:
         """What the next checkpoints hold; empty: none."""
         if self._rank == 0:
-            self._core.keep_file(PREPROCESSOR_FILE, pickled)
+            self._core.keep_file(PREPROCESSOR_FILE, dumped)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep import _core, _encoding
+from lockstep import _core, _encoding, _preprocessors
 from lockstep.config import local_path
 from lockstep.errors import ConfigError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PREPROCESSOR_KEY = "_preprocessor"
 """Where a dict has it."""
-PREPROCESSOR_FILE = "lockstep_preprocessor.pkl"
+PREPROCESSOR_FILE = "lockstep_preprocessor.json"
 """The file of a checkpoint that holds the preprocessor of the run's data."""
 
 
@@ -197,7 +197,8 @@ class Checkpoint:
 
             batch = result.checkpoint.get_preprocessor().transform_batch(batch)
 
-        Unpickles: call it only on checkpoints that you trust.
+        One of Lockstep is plain data. Classes and functions of your own are unpickled: call it only on checkpoints
+        that you trust.
         """
         if self._preprocessor is not None:
             return self._preprocessor
@@ -241,17 +242,13 @@ class Checkpoint:
 
     def _stored_preprocessor(self) -> Any:
         """Of the file that a run wrote."""
-        import pickle
-
         handle = self._as_handle()
         is_there = PREPROCESSOR_FILE in handle.files()
-        return pickle.loads(handle.read(PREPROCESSOR_FILE)) if is_there else None
+        return _preprocessors.load(handle.read(PREPROCESSOR_FILE)) if is_there else None
 
-    def _pickled_preprocessor(self) -> bytes:
+    def _dumped_preprocessor(self) -> bytes:
         """Its own one, unless it is in the dict; empty if there is none."""
-        from lockstep._run_data import dump_preprocessor
-
-        return b"" if self._preprocessor is None else dump_preprocessor(self._preprocessor)
+        return b"" if self._preprocessor is None else _preprocessors.dump(self._preprocessor)
 
     @classmethod
     def _from_handle(cls, handle: _core.Checkpoint) -> Self:

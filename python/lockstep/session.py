@@ -62,7 +62,7 @@ class _Session:
             return True
         if self.data is not None:
             self.data.keep_positions()
-            self.data.keep_preprocessor(checkpoint._pickled_preprocessor() or self.data.preprocessor)
+            self.data.keep_preprocessor(checkpoint._dumped_preprocessor() or self.data.preprocessor)
         if checkpoint._data is None:
             return checkpoint._as_handle()
         return checkpoint._as_parts(unwrap=self.unwraps_models)

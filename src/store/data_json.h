@@ -18,7 +18,7 @@ namespace lockstep::store {
 ///     {"$bytes": BASE64}
 ///
 /// and others that only Python writes and reads ($set, $frozenset, $int, $numpy, $complex, $torch_dtype, $torch_device,
-/// $object). "metadata" may follow $ordered_dict; C++ ignores it.
+/// $preprocessor, $object). "metadata" may follow $ordered_dict; C++ ignores it.
 ///
 /// If an array from Python is not in C order, or shares its memory with others, $tensor is followed by "shape",
 /// "stride" and "offset", in elements: they select the part of the flat stored array that is meant. The default is all

@@ -5,9 +5,10 @@ from __future__ import annotations
 import abc
 import copy
 import enum
+import inspect
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep.data._batches import converted, kind_of
 from lockstep.errors import ConfigError, LockstepError
@@ -69,6 +70,8 @@ class Preprocessor(abc.ABC):  # noqa: B024 - a subclass needs only some of the m
         FITTED = "FITTED"
 
     _is_fittable = True
+    _functions: ClassVar[tuple[str, ...]] = ()
+    """The constructor's arguments that are code of the user's own; those of Lockstep are stored without pickle else."""
 
     def fit_status(self) -> Preprocessor.FitStatus:
         """Whether :meth:`fit` was called, or need not be."""
@@ -175,6 +178,12 @@ class Preprocessor(abc.ABC):  # noqa: B024 - a subclass needs only some of the m
     def _frozen(self) -> Self:
         """What plans keep: an object that a later fit does not change."""
         return copy.copy(self)
+
+    def _arguments(self) -> dict[str, Any]:
+        """The constructor's, if attributes have their names; with ``stats_`` they are the whole state of those of
+        Lockstep."""
+        names = list(inspect.signature(type(self).__init__).parameters)[1:]
+        return {name: getattr(self, name) for name in names}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_transformed"}

@@ -34,7 +34,7 @@ class TorchCheckpoint(Checkpoint):
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, Any], *, preprocessor: Any = None) -> Self:
         """A checkpoint of a model's ``state_dict()``: arrays in files that other programs can read, without a
-        pickle. get_preprocessor() returns the `preprocessor`, which is pickled."""
+        pickle. get_preprocessor() returns the `preprocessor`; one of your own class is pickled."""
         if not isinstance(state_dict, Mapping):
             raise ConfigError(
                 f"[TorchCheckpoint] from_state_dict got a {type(state_dict).__name__}; give it model.state_dict(), "

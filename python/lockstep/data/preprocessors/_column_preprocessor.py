@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -69,10 +68,6 @@ class ColumnPreprocessor(Preprocessor):
 
     def _where(self, column: str) -> str:
         return f"[{type(self).__name__}] the column {column!r}"
-
-    def _arguments(self) -> dict[str, Any]:
-        names = list(inspect.signature(type(self).__init__).parameters)[1:]
-        return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self._arguments().items())

@@ -1,26 +1,20 @@
-"""Preprocessors as bytes, for checkpoints.
-
-The ones of Lockstep are JSON: class, arguments, statistics. Classes and functions of the user's own can only be
-pickled; the JSON says so, and only their bytes are unpickled, when :func:`load` is called. For example::
-
-    {"class": "MinMaxScaler", "arguments": {"columns": ["x"]}, "statistics": {"min(x)": 0.0, "max(x)": 30.0}}
-    {"class": "BatchMapper", "pickle": "gAWV..."}
-"""
+"""The preprocessors of Lockstep as values that JSON can hold; see ``lockstep._preprocessors``."""
 
 from __future__ import annotations
 
 import base64
 import datetime
 import decimal
-import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy
 
+from lockstep import _preprocessors
 from lockstep.data.preprocessor import Preprocessor
 from lockstep.data.preprocessors import (
+    batch_mapper,
     chain,
     concatenator,
     discretizer,
@@ -30,111 +24,101 @@ from lockstep.data.preprocessors import (
     normalizer,
     scaler,
     tokenizer,
+    torch,
     transformer,
     vectorizer,
 )
-from lockstep.data.preprocessors._column_preprocessor import ColumnPreprocessor
-from lockstep.errors import SerializationError, StorageError
+from lockstep.errors import ConfigError, SerializationError, StorageError
 
-_MODULES = (concatenator, discretizer, encoder, hasher, imputer, normalizer, scaler, tokenizer, transformer, vectorizer)
-_CLASSES: dict[str, type[ColumnPreprocessor]] = {
+_MODULES = (
+    batch_mapper,
+    concatenator,
+    discretizer,
+    encoder,
+    hasher,
+    imputer,
+    normalizer,
+    scaler,
+    tokenizer,
+    torch,
+    transformer,
+    vectorizer,
+)
+_CLASSES: dict[str, Any] = {
     name: value
     for module in _MODULES
     for name, value in vars(module).items()
     if isinstance(value, type)
     and value.__module__ == module.__name__
-    and issubclass(value, ColumnPreprocessor)
+    and issubclass(value, Preprocessor)
     and not name.startswith("_")
 }
-_FORMAT = "lockstep.preprocessor"
-_VERSION = 1
 
 
-def dump(preprocessor: Preprocessor) -> bytes:
-    """JSON; see above. SerializationError if something in it can be neither written as JSON nor pickled."""
-    document = {"format": _FORMAT, "version": _VERSION, **to_dict(preprocessor)}
-    return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
-
-
-def load(data: bytes) -> Preprocessor:
-    """What was dumped. Unpickles the user's own classes and functions, if there are any: :func:`is_pickled` tells."""
-    return from_dict(_document(data))
-
-
-def is_pickled(data: bytes) -> bool:
-    """Whether :func:`load` would unpickle something of this, which runs code."""
-    return _has_pickle(_document(data))
-
-
-def to_dict(preprocessor: Preprocessor) -> dict[str, Any]:
-    """Values that JSON can hold."""
+def to_dict(preprocessor: Preprocessor) -> dict[str, Any] | None:
+    """None if it is of a class of the user's own."""
     cls = type(preprocessor)
-    if cls is chain.Chain and isinstance(preprocessor, chain.Chain):
-        return {"class": "Chain", "preprocessors": [to_dict(each) for each in preprocessor.preprocessors]}
-    if _CLASSES.get(cls.__name__) is cls and isinstance(preprocessor, ColumnPreprocessor):
-        try:
-            state = {"class": cls.__name__, "arguments": _encode(preprocessor._arguments())}
-            if "stats_" in vars(preprocessor):
-                state["statistics"] = _encode(preprocessor.stats_)
-            return state
-        except _NotJson:  # a function, or a value of the user's own class
-            pass
-    return {"class": cls.__name__, "pickle": base64.b64encode(_pickled(preprocessor)).decode()}
+    if isinstance(preprocessor, chain.Chain) and cls is chain.Chain:
+        return {
+            "class": "Chain",
+            "preprocessors": [_preprocessors.to_dict(each) for each in preprocessor.preprocessors],
+        }
+    if _CLASSES.get(cls.__name__) is not cls:
+        return None
+    state: dict[str, Any] = {
+        "class": cls.__name__,
+        "arguments": {name: _argument(cls, name, value) for name, value in preprocessor._arguments().items()},
+    }
+    if "stats_" in vars(preprocessor):
+        state["statistics"] = _plain(vars(preprocessor)["stats_"], f"stats_ of {cls.__name__}")
+    return state
 
 
 def from_dict(state: Mapping[str, Any]) -> Preprocessor:
-    """The opposite of :func:`to_dict`."""
+    """The opposite of :func:`to_dict`. Unpickles only the arguments that are functions."""
     name = state.get("class")
-    if "pickle" in state:
-        import pickle
-
-        loaded = pickle.loads(base64.b64decode(state["pickle"]))
-        if not isinstance(loaded, Preprocessor):
-            raise StorageError(f"[preprocessor] the pickle holds a {type(loaded).__name__}, which is no Preprocessor")
-        return loaded
     if name == "Chain":
-        return chain.Chain(*(from_dict(each) for each in state["preprocessors"]))
+        return chain.Chain(*map(_preprocessors.from_dict, state["preprocessors"]))
     if name not in _CLASSES:
         raise StorageError(f"[preprocessor] there is no preprocessor {name!r}; a newer Lockstep may have written it")
-    preprocessor = _CLASSES[name](**_decode(state["arguments"]))
-    if "statistics" in state:
-        preprocessor.stats_ = _decode(state["statistics"])
-        preprocessor._fitted = True
-    return preprocessor
-
-
-def _document(data: bytes) -> dict[str, Any]:
+    cls = _CLASSES[name]
     try:
-        document = json.loads(data)
-    except ValueError as error:
-        raise StorageError(f"[preprocessor] these {len(data)} bytes are no stored preprocessor: {error}") from error
-    if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise StorageError(f"[preprocessor] these {len(data)} bytes are no stored preprocessor")
-    if document.get("version") != _VERSION:
-        raise StorageError(
-            f"[preprocessor] it has version {document.get('version')!r}, but this Lockstep reads version {_VERSION}"
-        )
-    return document
+        preprocessor: Any = cls(**{key: _value(cls, key, form) for key, form in state["arguments"].items()})
+        if "statistics" in state:
+            preprocessor.stats_ = _decode(state["statistics"])
+            preprocessor._fitted = True
+    except (TypeError, ValueError, KeyError, AttributeError, ConfigError) as error:
+        raise StorageError(f"[preprocessor] what is stored of a {name} is broken: {error}") from error
+    return preprocessor  # type: ignore[no-any-return]
 
 
-def _has_pickle(state: Mapping[str, Any]) -> bool:
-    return "pickle" in state or any(map(_has_pickle, state.get("preprocessors", ())))
+def _argument(cls: type[Preprocessor], name: str, value: Any) -> Any:
+    if name in cls._functions and value is not None:
+        return {"$pickle": _preprocessors.pickled(value, f"{name} of {cls.__name__}")}
+    return _plain(value, f"{name} of {cls.__name__}")
 
 
-def _pickled(preprocessor: Preprocessor) -> bytes:
-    import cloudpickle
+def _value(cls: type[Preprocessor], name: str, form: Any) -> Any:
+    if isinstance(form, dict) and "$pickle" in form:
+        if name not in cls._functions:
+            raise StorageError(
+                f"[preprocessor] there is a pickle where {name} of a {cls.__name__} should be; it is not opened"
+            )
+        return _preprocessors.unpickled(form["$pickle"])
+    return _decode(form)
 
+
+def _plain(value: Any, what: str) -> Any:
     try:
-        return bytes(cloudpickle.dumps(preprocessor))
-    except Exception as error:
+        return _encode(value)
+    except _NotJson as error:
         raise SerializationError(
-            f"[preprocessor] a {type(preprocessor).__name__} cannot be stored: {error}; "
-            "keep only what can be pickled in its attributes"
+            f"[preprocessor] {what} cannot be stored: it holds a {error}; use plain values, such as numbers and strings"
         ) from error
 
 
 class _NotJson(Exception):
-    """JSON has no form for a value."""
+    """JSON has no form for a value, whose type this names."""
 
 
 def _encode(value: Any) -> Any:
@@ -144,9 +128,9 @@ def _encode(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
-    if isinstance(value, list):
+    if isinstance(value, list | range):
         return [_encode(each) for each in value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         if all(isinstance(key, str) and not key.startswith("$") for key in value):
             return {key: _encode(each) for key, each in value.items()}
         return {"$dict": [[_encode(key), _encode(each)] for key, each in value.items()]}
@@ -159,7 +143,9 @@ def _encode(value: Any) -> Any:
         return {"$dtype": value.str}
     if isinstance(value, type) and issubclass(value, numpy.generic):
         return {"$dtype": numpy.dtype(value).str}
-    raise _NotJson
+    if any(value is kind for kind in (bool, int, float)):
+        return {"$dtype": numpy.dtype(value).str}
+    raise _NotJson(type(value).__name__)
 
 
 def _decode(value: Any) -> Any:
@@ -190,6 +176,11 @@ _PLAIN: _Tagged = {
     "$datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
     "$date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
     "$time": (datetime.time, datetime.time.isoformat, datetime.time.fromisoformat),
+    "$timedelta": (
+        datetime.timedelta,
+        lambda value: [value.days, value.seconds, value.microseconds],
+        lambda form: datetime.timedelta(*form),
+    ),
     "$array": (
         numpy.ndarray,
         lambda value: {"dtype": value.dtype.str, "values": _encode(value.tolist())},
@@ -211,5 +202,6 @@ def _tagged() -> _Tagged:
             lambda value: {"categories": _encode(list(value.categories)), "ordered": bool(value.ordered)},
             lambda form: pandas.CategoricalDtype(_decode(form["categories"]), form["ordered"]),
         ),
+        "$nanoseconds": (pandas.Timedelta, lambda value: value.value, pandas.Timedelta),
         "$timestamp": (pandas.Timestamp, lambda value: value.isoformat(), pandas.Timestamp),
     }

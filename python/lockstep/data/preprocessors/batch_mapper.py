@@ -29,6 +29,7 @@ class BatchMapper(Preprocessor):
     """
 
     _is_fittable = False
+    _functions = ("fn",)
 
     def __init__(
         self, fn: Callable[[Any], Any], batch_format: str | None = None, batch_size: int | str | None = "default"

@@ -40,6 +40,7 @@ class Tokenizer(ColumnPreprocessor):
     """
 
     _is_fittable = False
+    _functions = ("tokenization_fn",)
 
     def __init__(self, columns: Sequence[str], tokenization_fn: Callable[[str], list[Any]] | None = None) -> None:
         self.columns = column_names(columns, "Tokenizer")

@@ -29,6 +29,7 @@ class TorchVisionPreprocessor(Preprocessor):
     """
 
     _is_fittable = False
+    _functions = ("transform",)
 
     def __init__(
         self,
@@ -78,6 +79,14 @@ class TorchVisionPreprocessor(Preprocessor):
                 f"[TorchVisionPreprocessor] transform gives a {type(result).__name__}; it must give a tensor or array"
             )
         return result
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "columns": self.columns,
+            "transform": self.transform_fn,
+            "output_columns": self.output_columns,
+            "batched": self.batched,
+        }
 
     def __repr__(self) -> str:
         return (

@@ -33,6 +33,7 @@ class HashingVectorizer(ColumnPreprocessor):
     """
 
     _is_fittable = False
+    _functions = ("tokenization_fn",)
 
     def __init__(
         self,
@@ -73,6 +74,8 @@ class CountVectorizer(ColumnPreprocessor):
         tokenization_fn: gives the list of tokens of a text; else texts are split at each space.
         max_features: how many tokens are kept: the most frequent ones of the column. None: all.
     """
+
+    _functions = ("tokenization_fn",)
 
     def __init__(
         self,
