@@ -14,6 +14,7 @@ def train_func(config):
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -119,8 +120,27 @@ _session: _Session | None = None
 """The session of this process; lockstep._worker sets it before the training function runs."""
 
 
+class _Step(threading.local):
+    name = ""
+
+
+_step = _Step()
+"""The step of a data set whose function this thread is calling; lockstep.data sets it."""
+
+
+def _check_place() -> None:
+    """Raises LockstepError in a function of a data set's plan. Its rows may be for any rank: the ranks of a node share
+    them."""
+    if _step.name:
+        raise LockstepError(
+            f"[session] the step {_step.name} of a data set asks for the session; its rows may go to any rank, so they "
+            "must not depend on the one that computes them; do it in the training loop, or in collate_fn"
+        )
+
+
 def _get(function: str) -> _Session:
     """The session of this worker; raises LockstepError outside a worker."""
+    _check_place()
     if _session is None:
         raise LockstepError(
             f"[session] {function}() was called outside a worker; it works inside the training function, "
@@ -130,6 +150,7 @@ def _get(function: str) -> _Session:
 
 
 def _own() -> _Session:
+    _check_place()
     return _session or _Session(_no_run)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 import pyarrow
 
+from lockstep import session
 from lockstep.data._columns import concatenated, rows_to_table, table_to_rows, to_column, to_table
 from lockstep.data._formats import Arrays, _Unmarked, converter, to_numpy
 from lockstep.errors import ConfigError
@@ -77,7 +78,9 @@ class Function:
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Exceptions get a note that names the step."""
+        """Exceptions get a note that names the step. The session has no answers meanwhile: rows must be the same
+        whichever rank computes them."""
+        before, session._step.name = session._step.name, self.name
         try:
             yield
         except BaseException as error:
@@ -85,6 +88,8 @@ class Function:
             if hasattr(error, "add_note") and note not in getattr(error, "__notes__", ()):
                 error.add_note(note)
             raise
+        finally:
+            session._step.name = before
 
 
 class Batches:

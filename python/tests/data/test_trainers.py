@@ -215,6 +215,28 @@ def test_rows_may_be_changed_in_place(fit: Fit, tmp_path: Path) -> None:
         rows = [row for reports in ranks for row in reports[epoch]["rows"]]
         assert set(rows) == set(range(100)) and len(rows) < 103, "no row is lost or changed by another rank"
 
+@pytest.mark.parametrize("helpers", [0, 1])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_functions_of_a_plan_do_not_depend_on_the_rank(fit: Fit, workers: int, helpers: int) -> None:
+    """The ranks of a node share the rows that one of them has computed."""
+
+    def with_rank(batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "rank": numpy.full(len(batch["id"]), session.get_world_rank())}
+
+    def train_func() -> None:
+        with pytest.raises(LockstepError, match=r"the step map_batches\(with_rank\) .* asks for the session.*any rank"):
+            list(session.get_dataset_shard("train").iter_batches(batch_size=10))
+        rank = session.get_world_rank()  # in the loop, and in what the loop calls, it is known
+        (batch,) = session.get_dataset_shard("plain").iter_torch_batches(
+            batch_size=10, collate_fn=lambda batch: (session.get_world_rank(), len(batch["id"]))
+        )
+        session.report({"is_right": batch == (rank, 10)})
+
+    train_set = lockstep.data.range(100).map_batches(with_rank, num_workers=helpers, keeps_rows=True)
+    seen = Reports()
+    fit(train_func, workers, callbacks=[seen], datasets={"train": train_set, "plain": lockstep.data.range(10)})
+    assert [m["is_right"] for m in seen.metrics] == [True] * workers
+
 
 # ---------------------------------------------------------------------- restarts
 
