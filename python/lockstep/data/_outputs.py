@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import posixpath
 import secrets
@@ -22,6 +23,8 @@ from lockstep.errors import ConfigError, StorageError
 if TYPE_CHECKING:
     from lockstep.data.dataset import Dataset
 
+_Write = Callable[[Iterator[pyarrow.Table], Any], None]
+"""Writes tables, at least one, into a stream."""
 FILE_BYTES = 64 << 20  # blocks are written into one file until it holds this much
 
 
@@ -81,15 +84,7 @@ class Outputs:
             arrow_parquet_args: as ``compression="zstd"``, for ``pyarrow.parquet.ParquetWriter``;
                 `arrow_parquet_args_fn` gives more of them.
         """
-        options = {**arrow_parquet_args_fn(), **arrow_parquet_args}
-
-        def write(tables: Iterator[pyarrow.Table], stream: Any) -> None:
-            first = next(tables)
-            with pyarrow.parquet.ParquetWriter(stream, first.schema, **options) as writer:
-                writer.write_table(first)
-                for table in tables:
-                    writer.write_table(table)
-
+        write = _with(pyarrow.parquet.ParquetWriter, {**arrow_parquet_args_fn(), **arrow_parquet_args})
         self._write(path, "parquet", write, filesystem, try_create_dir)
 
     def write_csv(
@@ -104,15 +99,7 @@ class Outputs:
     ) -> None:
         """Writes CSV files into a directory, as :meth:`write_parquet` does. `arrow_csv_args` are those of
         ``pyarrow.csv.CSVWriter``, as ``write_options=``."""
-        options = {**arrow_csv_args_fn(), **arrow_csv_args}
-
-        def write(tables: Iterator[pyarrow.Table], stream: Any) -> None:
-            first = next(tables)
-            with pyarrow.csv.CSVWriter(stream, first.schema, **options) as writer:
-                writer.write_table(first)
-                for table in tables:
-                    writer.write_table(table)
-
+        write = _with(pyarrow.csv.CSVWriter, {**arrow_csv_args_fn(), **arrow_csv_args})
         self._write(path, "csv", write, filesystem, try_create_dir)
 
     def write_json(
@@ -127,23 +114,10 @@ class Outputs:
     ) -> None:
         """Writes files with one JSON object per line into a directory, as :meth:`write_parquet` does. With
         `pandas_json_args`, pandas writes them: they are those of ``DataFrame.to_json``."""
-        options = {**pandas_json_args_fn(), **pandas_json_args}
-
-        def write(tables: Iterator[pyarrow.Table], stream: Any) -> None:
-            for table in tables:
-                if options:
-                    frame = converter("pandas")(as_batch(table))
-                    text = frame.to_json(**{"orient": "records", "lines": True, **options})
-                    stream.write((text if text.endswith("\n") else text + "\n").encode())
-                else:
-                    lines = [json.dumps(row, default=_to_json, allow_nan=True) for row in table_to_rows(table)]
-                    stream.write(("\n".join(lines) + "\n").encode())
-
+        write = _as_lines({**pandas_json_args_fn(), **pandas_json_args})
         self._write(path, "json", write, filesystem, try_create_dir)
 
-    def _write(
-        self, path: str, kind: str, write: Callable[[Iterator[Any], Any], None], filesystem: Any, create: bool
-    ) -> None:
+    def _write(self, path: str, kind: str, write: _Write, filesystem: Any, create: bool) -> None:
         system, folder = _file_system(str(path), filesystem)
         info = system.get_file_info(folder)
         if info.type == pyarrow.fs.FileType.File:
@@ -193,6 +167,34 @@ class Outputs:
                 yield pyarrow.record_batch(batch)
         finally:
             _watch.close()
+
+
+def _with(writer: Any, options: dict[str, Any]) -> _Write:
+    """By a writer of pyarrow."""
+
+    def write(tables: Iterator[pyarrow.Table], stream: Any) -> None:
+        first = next(tables)
+        with writer(stream, first.schema, **options) as file:
+            for table in itertools.chain([first], tables):
+                file.write_table(table)
+
+    return write
+
+
+def _as_lines(options: dict[str, Any]) -> _Write:
+    """As JSON, by pandas if there are options."""
+
+    def text(table: pyarrow.Table) -> str:
+        if not options:
+            return "\n".join(json.dumps(row, default=_to_json, allow_nan=True) for row in table_to_rows(table))
+        frame = converter("pandas")(as_batch(table))
+        return str(frame.to_json(**{"orient": "records", "lines": True, **options})).removesuffix("\n")
+
+    def write(tables: Iterator[pyarrow.Table], stream: Any) -> None:
+        for table in tables:
+            stream.write((text(table) + "\n").encode())
+
+    return write
 
 
 def _file_system(path: str, given: Any) -> tuple[Any, str]:
