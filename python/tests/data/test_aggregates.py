@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +236,30 @@ def test_in_memory() -> None:
     assert len(ds.to_pandas(limit=1000)) == 1000
     assert ds.take_batch(3)["id"].tolist() == [0, 1, 2]
     assert ds.take_batch(3, batch_format="pandas")["id"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("step", ["materialize", "write_parquet", "write_json", "to_arrow", "sum", "count"])
+def test_long_work_shows_progress_on_a_terminal_only(
+    step: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(seconds: float = 0) -> None:
+        def wait(batch: dict[str, Any]) -> dict[str, Any]:
+            time.sleep(seconds)
+            return batch
+
+        ds = lockstep.data.range(60).repartition(6).map_batches(wait)
+        arguments = {"sum": ("id",), "write_parquet": (str(tmp_path),), "write_json": (str(tmp_path),)}
+        getattr(ds, step)(*arguments.get(step, ()))
+
+    work()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    work()
+    assert capsys.readouterr().err == ""  # it was quick
+    monkeypatch.setattr("lockstep.data._watch._FIRST_SECONDS", 0)
+    work(0.15)
+    shown = capsys.readouterr().err
+    assert re.search(r": \[#+\.*\] \d of 6 blocks, 0 s", shown) and shown.endswith("\r\033[K")
 
 
 def test_stats() -> None:

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -238,6 +239,24 @@ def test_functions_of_a_plan_do_not_depend_on_the_rank(fit: Fit, workers: int, h
     assert [m["is_right"] for m in seen.metrics] == [True] * workers
 
 
+def test_a_training_loop_that_waits_for_data_is_told_what_for(fit: Fit) -> None:
+    def slow(batch: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.2)
+        return batch
+
+    def train_func() -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in session.get_dataset_shard("train").iter_batches(batch_size=10):
+                time.sleep(0.001)
+        session.report({"said": [str(each.message) for each in caught if each.category is RuntimeWarning]})
+
+    ds = lockstep.data.range(400).repartition(40).map_batches(slow, keeps_rows=True)
+    in_order = DataConfig(datasets_to_shuffle=[])  # else all blocks are read before the first batch
+    (said,) = fit(train_func, 1, datasets={"train": ds}, dataset_config=in_order).metrics["said"]
+    assert "of its time for the data set 'train': the step 'map_batches(slow)' takes most of the time" in said
+
+
 # ---------------------------------------------------------------------- restarts
 
 BATCH = 10
@@ -276,26 +295,37 @@ def epochs(config: dict[str, Any]) -> None:
                 return
 
 
-def uninterrupted(seed: int = 0, window: int = 100_000) -> list[list[int]]:
-    it = lockstep.data.range(ROWS).iterator(seed=seed, window=window)
+def uninterrupted(ds: Any = None, window: int = 100_000) -> list[list[int]]:
+    it = (ds or lockstep.data.range(ROWS)).iterator(seed=0, window=window)
     return [[n for batch in it.iter_batches(BATCH) for n in batch["id"].tolist()] for _ in range(2)]
 
 
-@pytest.mark.parametrize(("victim", "every", "loop"), [(1, 3, {}), (0, 4, {"local_shuffle_buffer_size": 50})])
-def test_kill_9_loses_and_repeats_nothing(fit: Fit, victim: int, every: int, loop: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("victim", "every", "loop", "source"),
+    [(1, 3, {}, "range"), (0, 4, {"local_shuffle_buffer_size": 50}, "range"), (1, 3, {}, "files")],
+)
+def test_kill_9_loses_and_repeats_nothing(
+    fit: Fit, victim: int, every: int, loop: dict[str, Any], source: str, tmp_path: Path
+) -> None:
     seen = Reports()
+    ds = lockstep.data.range(ROWS)
+    if source == "files":
+        for number in range(3):
+            table = pyarrow.table({"id": range(ROWS)[number::3]})
+            pyarrow.parquet.write_table(table, tmp_path / f"{number}.parquet", row_group_size=50)
+        ds = lockstep.data.read_parquet(tmp_path / "*.parquet").map_batches(lambda batch: batch)
     fit(
         epochs,
         2,
         {"victim": victim, "die_at": 8, "every": every, "loop": loop},
         callbacks=[seen],
         failure_config=FailureConfig(max_failures=1),
-        datasets={"train": lockstep.data.range(ROWS)},
+        datasets={"train": ds},
     )
     kept = (7 // every) * every  # the step of the last checkpoint before the death
     counted = [m for m in seen.metrics if m["attempt"] == 1 or m["step"] <= kept]
     assert {m["attempt"] for m in counted} == {0, 1}
-    order = uninterrupted(window=loop.get("local_shuffle_buffer_size", 100_000))
+    order = uninterrupted(ds, window=loop.get("local_shuffle_buffer_size", 100_000))
     for epoch in range(2):
         rows = Counter(n for m in counted if m["epoch"] == epoch for n in m["ids"])
         assert rows == Counter(range(ROWS))
