@@ -10,7 +10,6 @@ import hashlib
 import json
 import pickle
 import struct
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -37,9 +36,14 @@ class RunData:
     datasets: Mapping[str, Dataset | Callable[[], Dataset]] = field(default_factory=dict)
     config: DataConfig = field(default_factory=DataConfig)
     preprocessor: Any = None
+    fit_on: str = "train"
+    """The data set that the preprocessor is fitted on."""
+    untouched: frozenset[str] = frozenset()
+    """Data sets that it is not applied to."""
 
     def __post_init__(self) -> None:
         self.datasets = _checked(self.datasets)
+        self._expand_config()
         if not isinstance(self.config, DataConfig):
             raise ConfigError(f"[trainer] dataset_config is {self.config!r}; it must be a DataConfig or None")
         for argument in ("datasets_to_split", "datasets_to_shuffle"):
@@ -56,6 +60,13 @@ class RunData:
                 f"[trainer] preprocessor is {self.preprocessor!r}; it must have the methods fit() and transform()"
             )
 
+    def _expand_config(self) -> None:
+        """A dict of configurations by data set, as scripts for Ray have them, becomes one for all."""
+        by_dataset = self.config.values() if isinstance(self.config, Mapping) else ()
+        convert = next((each._to_run_data for each in by_dataset if hasattr(each, "_to_run_data")), None)
+        if convert is not None:
+            vars(self).update(vars(convert(self)))
+
     def dump(self, before: bytes = b"") -> tuple[bytes, bytes]:
         """The fitted preprocessor and the data sets, prepared by it, as the workers get them. `before` is the
         preprocessor of the run that goes on, which is used if there is no other. If it has code of the user's own,
@@ -68,15 +79,18 @@ class RunData:
         datasets = {name: _made(name, dataset) for name, dataset in self.datasets.items()}
         if self.preprocessor is not None:
             if _needs_fit(self.preprocessor):
-                if "train" not in datasets:
+                if self.fit_on not in datasets:
                     raise ConfigError(
-                        f"[trainer] the preprocessor is fitted on the data set 'train', but the data sets are "
-                        f"{_listed(datasets)}; name one 'train', or fit the preprocessor before"
+                        f"[trainer] the preprocessor is fitted on the data set {self.fit_on!r}, but the data sets are "
+                        f"{_listed(datasets)}; name one {self.fit_on!r}, or fit the preprocessor before"
                     )
-                self.preprocessor.fit(datasets["train"])
-            datasets = {name: self.preprocessor.transform(dataset) for name, dataset in datasets.items()}
+                self.preprocessor.fit(_whole(datasets[self.fit_on]))
+            datasets = {
+                name: dataset if name in self.untouched else self.preprocessor.transform(dataset)
+                for name, dataset in datasets.items()
+            }
         for dataset in datasets.values():
-            dataset.count()  # here once, instead of in every worker
+            _whole(dataset).count()  # here once, instead of in every worker
         return (before if is_left else self._fitted()), _dump(datasets, self.config, is_left)
 
     def _fitted(self) -> bytes:
@@ -105,8 +119,12 @@ def _made(name: str, dataset: Any) -> Dataset:
 
 
 def _is_dataset(value: object) -> bool:
-    module = sys.modules.get("lockstep.data.dataset")
-    return module is not None and isinstance(value, module.Dataset)
+    return hasattr(type(value), "_shard_type")
+
+
+def _whole(dataset: Any) -> Dataset:
+    """All rows: itself, or what lies under a pipeline of the alias."""
+    return getattr(dataset, "_whole", dataset)  # type: ignore[no-any-return]
 
 
 def _needs_fit(preprocessor: Any) -> bool:
@@ -205,10 +223,10 @@ class WorkerData:
         return self._shards[name]
 
     def _made(self, name: str, dataset: Dataset, config: DataConfig) -> DataIterator:
-        from lockstep.data.iterator import DataIterator, Order
+        from lockstep.data.iterator import Order
 
         is_split = config.splits(name)
-        shard = DataIterator(
+        shard = dataset._shard_type(
             dataset,
             Order(config.seed, config.shuffles(name), config.window),
             rank=self._rank if is_split else 0,

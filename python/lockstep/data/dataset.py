@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 import pyarrow
 
@@ -35,6 +35,9 @@ class Dataset(Steps, Splits, Aggregates, Groups, Outputs, Loops):
           range: 1000
           limit: 3 (blocks after it are not read)
     """
+
+    _shard_type: ClassVar[type[DataIterator]] = DataIterator
+    """What a worker of a trainer gets."""
 
     def __init__(self, plan: Any) -> None:
         self._native = plan
