@@ -138,11 +138,11 @@ MODULES: Mapping[str, Names | Shared] = {
     # ------------------------------------------------------------------ AIR
     "ray.air": {
         **at("lockstep", "Checkpoint CheckpointConfig FailureConfig Result RunConfig ScalingConfig"),
-        **later(DATA, classes="DatasetConfig"),
+        **at("lockstep.as_ray._dataset_config", "DatasetConfig"),
     },
     "ray.air.config": {
         **at("lockstep", "CheckpointConfig FailureConfig RunConfig ScalingConfig"),
-        **later(DATA, classes="DatasetConfig"),
+        **at("lockstep.as_ray._dataset_config", "DatasetConfig"),
     },
     "ray.air.checkpoint": {
         **at("lockstep", "Checkpoint"),
@@ -326,18 +326,21 @@ MODULES: Mapping[str, Names | Shared] = {
         **at("lockstep.data", "DataIterator Dataset Preprocessor"),
         **at(
             "lockstep.as_ray._data",
-            "ActorPoolStrategy from_arrow from_arrow_refs from_huggingface from_items from_numpy from_numpy_refs"
-            " from_pandas from_pandas_refs from_torch range range_tensor read_binary_files read_csv read_images"
-            " read_json read_numpy read_parquet read_parquet_bulk read_text",
+            "ActorPoolStrategy DataContext DatasetContext=DataContext from_arrow from_arrow_refs from_huggingface"
+            " from_items from_numpy from_numpy_refs from_pandas from_pandas_refs from_torch range range_arrow"
+            " range_table range_tensor read_binary_files read_csv read_images read_json read_numpy read_parquet"
+            " read_parquet_bulk read_text",
         ),
-        **later(DATA, classes="DatasetPipeline", functions="range_table"),
+        **at("lockstep.as_ray._pipeline", "DatasetPipeline"),
     },
+    "ray.data.dataset_pipeline": at("lockstep.as_ray._pipeline", "DatasetPipeline"),
+    "ray.data.dataset_iterator": at("lockstep.data", "DatasetIterator=DataIterator DataIterator"),
     "ray.data.aggregate": Shared("lockstep.data.aggregate"),
     "ray.data.dataset": at("lockstep.data", "Dataset"),
     "ray.data.grouped_data": at("lockstep.data", "GroupedData"),
     "ray.data.iterator": at("lockstep.data", "DataIterator"),
     "ray.data.block": later(DATA, classes="BlockAccessor"),
-    "ray.data.context": later(DATA, classes="DataContext DatasetContext"),
+    "ray.data.context": at("lockstep.as_ray._data", "DataContext DatasetContext=DataContext"),
     "ray.data.extensions": {},
     "ray.data.extensions.tensor_extension": later(DATA, classes="ArrowTensorType"),
     "ray.data.preprocessor": at("lockstep.data.preprocessors", "Preprocessor PreprocessorNotFittedException"),

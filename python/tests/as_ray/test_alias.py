@@ -329,7 +329,8 @@ assert not isinstance(3, Dataset) and issubclass(Mine, tune.Trainable) and not h
 for use in (lambda: tune.run(print), lambda: tune.grid_search([1]), lambda: Tuner(print), lambda: Mine(),
             lambda: PopulationBasedTraining(), lambda: Tuner.restore("x"), lambda: tune.no_such_function):
     assert "tuning is not available yet" in told(use), told(use)
-for use in (lambda: ray.data.range_table(3), lambda: ray.data.DatasetPipeline([])):
+from ray.data.block import BlockAccessor
+for use in (lambda: BlockAccessor(), lambda: BlockAccessor.for_block(None)):
     assert "this part of Ray Data is not available yet" in told(use), told(use)
 from ray.train.torch import TorchPredictor
 assert "prediction on data sets" in told(lambda: TorchPredictor.from_checkpoint(None))
@@ -340,11 +341,11 @@ assert "prediction on data sets" in told(lambda: TorchPredictor.from_checkpoint(
 def test_placeholders_reach_workers(script: Script) -> None:
     code = f"""{FIT}{USED}
 from ray import tune
-from ray.data import DatasetPipeline
+from ray.data.block import BlockAccessor
 
 def train():
-    assert not isinstance(1, DatasetPipeline)
-    session.report({{"told": told(lambda: tune.report(loss=1)), "data": told(lambda: DatasetPipeline())}})
+    assert not isinstance(1, BlockAccessor)
+    session.report({{"told": told(lambda: tune.report(loss=1)), "data": told(lambda: BlockAccessor())}})
 
 metrics = run(train).metrics
 print(metrics["told"])
@@ -352,7 +353,7 @@ print(metrics["data"])
 """
     told, data = script(code).stdout.splitlines()
     assert told.startswith("[ray.tune.report]")
-    assert data.startswith("[ray.data.DatasetPipeline]")
+    assert data.startswith("[ray.data.block.BlockAccessor]")
 
 
 def test_data_sets_under_the_names_of_ray(script: Script, tmp_path: Path) -> None:
