@@ -19,11 +19,11 @@ class RayLoops(Loops):
         """Single rows: dicts, or up to Ray 2.0 values of any kind."""
         return self._loop(lambda batch: rows_of(pyarrow.record_batch(batch)), Loop(1, rows=True), "iter_rows")
 
-    def iter_batches(  # type: ignore[override]
+    def iter_batches(
         self,
-        *,
         batch_size: int | None = 256,
         batch_format: str | None = "default",
+        *,
         prefetch_blocks: int = 0,
         prefetch_batches: int = 1,
         drop_last: bool = False,
@@ -41,15 +41,19 @@ class RayLoops(Loops):
 
         return self._loop(made, loop, f"conversion to {batch_format}")
 
-    def iter_torch_batches(self, *, prefetch_blocks: int = 0, **options: Any) -> Iterator[Any]:  # type: ignore[override]
+    def iter_torch_batches(
+        self, batch_size: int | None = 256, *, prefetch_blocks: int = 0, **options: Any
+    ) -> Iterator[Any]:
         """Dicts of tensors, or tensors if the rows are no dicts."""
         options.pop("batch_format", None)  # of pipelines in 2.0
-        return map(_single, super().iter_torch_batches(**options))
+        return map(_single, super().iter_torch_batches(batch_size, **options))
 
-    def iter_tf_batches(self, *, prefetch_blocks: int = 0, **options: Any) -> Iterator[Any]:  # type: ignore[override]
+    def iter_tf_batches(
+        self, batch_size: int | None = 256, *, prefetch_blocks: int = 0, **options: Any
+    ) -> Iterator[Any]:
         """Dicts of tensors, or tensors if the rows are no dicts."""
         options.pop("batch_format", None)
-        return map(_single, super().iter_tf_batches(**options))
+        return map(_single, super().iter_tf_batches(batch_size, **options))
 
     def to_torch(self, *, prefetch_blocks: int = 0, **options: Any) -> Any:
         """Pairs of features and labels."""

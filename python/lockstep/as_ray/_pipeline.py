@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow
 
-from lockstep.as_ray._dataset import RayDataset, RayShard, Share, part_of
+from lockstep.as_ray._dataset import RayDataset, Share, part_of
 from lockstep.as_ray._loops import RayLoops
 from lockstep.data import DataIterator
 from lockstep.data._loops import Loop
@@ -136,7 +136,12 @@ class DatasetPipeline(RayLoops):
     """Windows of a data set, in one or more epochs. Made by ``Dataset.window()`` and ``Dataset.repeat()``. Each loop
     begins with the first epoch."""
 
-    _shard_type: ClassVar[type[DataIterator]]
+    @staticmethod
+    def _shard_type(pipeline: DatasetPipeline, order: Order, **options: Any) -> DataIterator:
+        """What a worker of a trainer gets."""
+        from lockstep.as_ray._pipeline_shard import PipelineShard
+
+        return PipelineShard(pipeline, order, **options)
 
     def __init__(
         self, base_iterable: Any, *, steps: tuple[Step, ...] = (), times: int | None = 1, first_epoch: int = 0
@@ -401,104 +406,3 @@ class Rows:
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
         return self._batch.__arrow_c_array__(requested_schema)
-
-
-# ---------------------------------------------------------------------- shards
-
-
-class PipelineShard(RayShard):
-    """A worker's part of a pipeline. Unless the pipeline has steps of its own for windows, it is an iterator like any
-    other: all ranks take batches of one sequence in turn, and its position is saved. Otherwise each rank does the steps
-    to its part of each window, and the position is that of the epoch."""
-
-    def __init__(self, dataset: Any, order: Order, **options: Any) -> None:
-        self._pipeline: DatasetPipeline = dataset
-        super().__init__(dataset._whole, _order(dataset, order), **options)
-        has_windows = any(step.kind == "window" for step in dataset._steps)
-        share = (self._rank, self._world_size, self._equal)
-        self._own: DatasetPipeline | None = dataset._part(share) if has_windows else None
-
-    def _loop(self, convert: Callable[[Any], Any], loop: Loop, what: str) -> Iterator[Any]:
-        for _ in self._turns():
-            yield from self._one_epoch(convert, loop, what)
-
-    def _one_epoch(self, convert: Callable[[Any], Any], loop: Loop, what: str) -> Iterator[Any]:
-        if self._own is None:
-            yield from DataIterator._loop(self, convert, loop, what)
-            return
-        epoch = self.epoch
-        yield from self._own._with(times=1, first_epoch=epoch)._loop(convert, loop, what)
-        self.set_epoch(epoch + 1)
-
-    def _turns(self, most: int = -1) -> Iterator[int]:
-        """Numbers for the epochs that are left; after the last one, it begins again."""
-        times = self._pipeline._times
-        left = None if times is None else times - self.epoch % times
-        ends = [end for end in (left, most if most > 0 else None) if end is not None]
-        return iter(range(min(ends))) if ends else itertools.count()
-
-    def iter_epochs(self, max_epoch: int = -1) -> Iterator[Any]:
-        """Each epoch as an object with loops of its own."""
-        for _ in self._turns(max_epoch):
-            yield Epoch(self)
-
-    def count(self) -> int:
-        """The rows of all epochs."""
-        times = self._pipeline._times
-        if times is None:
-            raise ValueError("a pipeline that repeats for ever has no number of rows")
-        if self._own is not None:
-            return self._own.count()
-        return super().count() * times
-
-    def schema(self) -> Any:
-        return super().schema() if self._own is None else self._own.schema()
-
-    def take(self, limit: int = 20) -> list[Any]:
-        """The first rows."""
-        return list(itertools.islice(self.iter_rows(), limit))
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"the shard of a DatasetPipeline has no attribute {name!r}")
-
-
-class Epoch(RayLoops):
-    """One epoch of a shard."""
-
-    def __init__(self, shard: PipelineShard) -> None:
-        self._shard = shard
-
-    def _loop(self, convert: Callable[[Any], Any], loop: Loop, what: str) -> Iterator[Any]:
-        return self._shard._one_epoch(convert, loop, what)
-
-    def schema(self) -> Any:
-        """Names and types of the columns."""
-        return self._shard.schema()
-
-    def count(self) -> int:
-        """The rows that this rank gets in an epoch."""
-        shard = self._shard
-        return DataIterator.count(shard) if shard._own is None else shard._own._with(times=1).count()
-
-    def stats(self) -> Any:
-        """Those of the shard."""
-        return self._shard.stats()
-
-    def take(self, limit: int = 20) -> list[Any]:
-        """The first rows."""
-        return list(itertools.islice(self.iter_rows(), limit))
-
-
-def _order(pipeline: DatasetPipeline, given: Order) -> Order:
-    """The pipeline says whether and how far rows are shuffled; the seed is the run's, unless it says that, too."""
-    found = [step for step in pipeline._steps if step.kind in ("shuffle", "blocks")]
-    if not found:
-        return given._replace(shuffle=False)
-    strongest = next((step for step in found if step.kind == "shuffle"), found[0])
-    rows = pipeline._windows.rows if strongest.kind == "shuffle" else 1
-    return Order(given.seed if strongest.seed is None else strongest.seed, True, rows)
-
-
-DatasetPipeline._shard_type = PipelineShard
-DatasetPipeline.register(PipelineShard)
-DatasetPipeline.register(Epoch)

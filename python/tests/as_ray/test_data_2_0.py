@@ -81,6 +81,40 @@ assert x.shape == (4, 2) and y.shape == (4,) and x.dtype == y.dtype == torch.flo
     script(code, LOCKSTEP_AS_RAY="2.0")
 
 
+def test_to_tf_with_a_signature(script: Script) -> None:
+    code = """
+import sys, types
+class FromGenerator:
+    def __init__(self, begin, output_signature):
+        self.begin, self.output_signature = begin, output_signature
+    def with_options(self, options):
+        assert options.experimental_distribute.auto_shard_policy == "off"
+        return self
+stand_in = types.ModuleType("tensorflow")  # TensorFlow has an environment of its own
+stand_in.data = types.SimpleNamespace(
+    Dataset=types.SimpleNamespace(from_generator=FromGenerator),
+    Options=lambda: types.SimpleNamespace(experimental_distribute=types.SimpleNamespace()),
+    experimental=types.SimpleNamespace(AutoShardPolicy=types.SimpleNamespace(OFF="off")),
+)
+sys.modules["tensorflow"] = stand_in
+
+import ray
+ds = ray.data.from_items([{"a": 1.0 * n, "b": 2.0 * n, "y": n} for n in range(4)])
+def batches(**options):
+    made = ds.to_tf(output_signature="signature", batch_size=3, prefetch_blocks=1, **options)
+    assert made.output_signature == "signature"
+    return list(made.begin())
+
+(x, y), (last, _) = batches(label_column="y")
+assert x.tolist() == [[0, 0], [1, 2], [2, 4]] and y.tolist() == [0, 1, 2] and last.shape == (1, 2)
+assert batches(label_column="y", feature_columns=["b"])[0][0].tolist() == [[0], [2], [4]]
+assert batches(label_column="y", feature_columns=[["a"], ["b"]])[1][0][1].tolist() == [[6]]
+assert batches(label_column="y", feature_columns={"one": ["a", "b"]})[1][0]["one"].tolist() == [[3, 6]]
+assert batches()[1].tolist() == [[3, 6, 3]]
+"""
+    script(code, LOCKSTEP_AS_RAY="2.0")
+
+
 def test_files_of_2_0(script: Script, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("one\ntwo\n")
     code = """

@@ -160,11 +160,12 @@ def test_ranks_share_windows_with_steps_of_their_own(script: Script) -> None:
     code = f"""{FIT}
 def train():
     shard = session.get_dataset_shard("train")
-    tell([list(epoch.iter_rows()) for epoch in shard.iter_epochs(2)])
+    mapped = shard.map(lambda x: -x).iter_epochs(1)
+    tell([[-x for x in next(mapped).iter_rows()], *(list(epoch.iter_rows()) for epoch in shard.iter_epochs(2))])
 
 pipe = ray.data.range(24, parallelism=4).window(blocks_per_window=2)
 fit(train, datasets={{"train": pipe.foreach_window(lambda ds: ds.random_shuffle()).repeat()}})
-for epoch in (0, 1):
+for epoch in (0, 1, 2):
     first, second = (rank[epoch] for rank in told())
     assert sorted(first + second) == list(range(24)) and len(first) == len(second)
     assert sorted(first[:6] + second[:6]) == list(range(12))  # window after window
