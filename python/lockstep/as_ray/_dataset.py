@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from lockstep.as_ray import release
 from lockstep.as_ray._loops import RayLoops
 from lockstep.as_ray._rows import ITEM, PLAIN, converter, on_batches, on_rows
 from lockstep.data import DataIterator, Dataset
@@ -81,6 +82,11 @@ class RayDataset(RayLoops, Dataset):
         made = self._mine(super().repartition(num_blocks, **options))
         made._parallelism = 0
         return made
+
+    def _mapped_groups(self, keys: list[str], fn: Any, batch_format: str, options: dict[str, Any]) -> RayDataset:
+        if PLAIN and batch_format == "default":
+            batch_format = "pandas" if release == "2.0" else "pyarrow"
+        return self._mine(super()._mapped_groups(keys, fn, batch_format, options))
 
     def num_blocks(self) -> int:
         return self._parallelism or super().num_blocks()

@@ -60,6 +60,9 @@ seen = table.map_batches(lambda frame: frame.assign(double=frame["value"] * 2)).
 assert seen[1] == {"value": 1, "double": 2}
 assert table.map_batches(lambda frame: frame[frame["value"] > 1]).count() == 2
 
+groups = table.add_column("k", lambda frame: frame["value"] % 2).groupby("k")
+assert groups.map_groups(lambda frame: frame.tail(1)).take() == [{"value": 2, "k": 0}, {"value": 3, "k": 1}]
+
 tensors = ray.data.range_tensor(4, shape=(2,))
 assert tensors.map_batches(lambda array: array * 10).take()[3].tolist() == [30, 30]
 assert next(tensors.iter_batches(batch_size=2)).shape == next(tensors.iter_torch_batches(batch_size=2)).shape == (2, 2)
