@@ -46,6 +46,7 @@ struct PruneOptions {
   std::vector<std::string> states;   ///< only consider runs in these states; empty: all that can be read
   bool yes = false;                  ///< do not ask
   bool dry_run = false;              ///< only show
+  bool json = false;                 ///< print a JSON array; needs `yes` or `dry_run`
 };
 /// Deletes the runs that all criteria select, after the user has seen them and agreed; never one that is running,
 /// belongs to another user, or is a link. Returns 1 if the user declined or a run could not be deleted.

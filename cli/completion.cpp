@@ -41,7 +41,7 @@ _lockstep() {
             logs) _lockstep_words "$current" "--rank --follow --help" ;;
             runs) _lockstep_words "$current" "--state --limit --json --help" ;;
             stop) _lockstep_words "$current" "--timeout --kill --help" ;;
-            prune) _lockstep_words "$current" "--older-than --keep --max-size --state --yes --dry-run --help" ;;
+            prune) _lockstep_words "$current" "--older-than --keep --max-size --state --yes --dry-run --json --help" ;;
             *) _lockstep_words "$current" "--help" ;;
         esac
     elif [[ "${COMP_WORDS[COMP_CWORD - 1]}" == --state ]]; then
@@ -118,7 +118,7 @@ _lockstep() {
             _arguments '--older-than[That ended longer ago]:time:' '--keep[All but the N newest]:number:' \
                 '--max-size[The oldest, until the others have this size]:size:' \
                 '*--state[Only runs in these states]:state:(finished failed interrupted stopped died unreadable)' \
-                '(-y --yes)'{-y,--yes}'[Do not ask]' '--dry-run[Only show]' '1:run:_lockstep_runs'
+                '(-y --yes)'{-y,--yes}'[Do not ask]' '--dry-run[Only show]' '--json[Print a JSON array]' '1:run:_lockstep_runs'
             ;;
         logs)
             shift words
@@ -179,7 +179,7 @@ complete -c lockstep -n '__fish_seen_subcommand_from run' -s m -x -d 'A module, 
 complete -c lockstep -n '__fish_seen_subcommand_from runs stop prune' -a '(__lockstep_runs)'
 complete -c lockstep -n '__fish_seen_subcommand_from runs prune' -l state -x -a 'running finished failed interrupted stopped died unreadable'
 complete -c lockstep -n '__fish_seen_subcommand_from runs' -l limit -x -d 'Only the N newest'
-complete -c lockstep -n '__fish_seen_subcommand_from runs' -l json -d 'Print a JSON array'
+complete -c lockstep -n '__fish_seen_subcommand_from runs prune' -l json -d 'Print a JSON array'
 complete -c lockstep -n '__fish_seen_subcommand_from stop' -l timeout -x -d 'How long to wait'
 complete -c lockstep -n '__fish_seen_subcommand_from stop' -l kill -d 'Kill the driver at once'
 complete -c lockstep -n '__fish_seen_subcommand_from prune' -l older-than -x -d 'That ended longer ago'

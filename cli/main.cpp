@@ -199,6 +199,7 @@ void CommandLine::add_prune() {
   add_states(*prune, prune_.states, "Look only at runs in these states", {kStates.begin() + 1, kStates.end()});
   prune->add_flag("-y,--yes", prune_.yes, "Do not ask");
   prune->add_flag("--dry-run", prune_.dry_run, "Only show what would be deleted");
+  prune->add_flag("--json", prune_.json, "Print a JSON array of the runs; needs --yes or --dry-run");
   prune->callback([this] { command_ = [this] { return cli::prune(prune_); }; });
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "commands.h"
 #include "quantities.h"
@@ -28,6 +29,7 @@ struct Candidate {
   double age = 0;  ///< seconds since its last update
   double size = 0;
   bool may_go = false;  ///< it belongs to this user and does not run
+  bool deleted = false;
 };
 
 double size_of(const fs::path& run) {
@@ -99,6 +101,18 @@ void show(const std::vector<Candidate>& runs) {
   std::fputs(table.to_text(OutputStyle::of_stdout()).c_str(), stdout);
 }
 
+void print_json(const std::vector<Candidate>& runs, const std::vector<std::string>& paths) {
+  Value list = Value::array();
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    list.push_back({{"name", name_of(runs[i].run.path)},
+                    {"path", paths[i]},
+                    {"state", runs[i].run.state},
+                    {"age", runs[i].age},
+                    {"size", static_cast<std::int64_t>(runs[i].size)},
+                    {"deleted", runs[i].deleted}});
+  std::fputs(to_pretty_json(list).c_str(), stdout);
+}
+
 /// The user's answer; nothing at the end of the input.
 std::optional<bool> ask(const std::string& question) {
   std::printf("%s [y/N] ", question.c_str());
@@ -111,19 +125,21 @@ std::optional<bool> ask(const std::string& question) {
   return answer == "y" || answer == "Y" || answer == "yes" || answer == "Yes";
 }
 
-int remove_all(const std::vector<Candidate>& runs) {
-  std::vector<Candidate> removed;
+/// Deletes the runs, and what earlier calls left in `storage` if that is not empty. Marks the runs that are gone, and
+/// returns the exit code.
+int remove_all(std::vector<Candidate>& runs, const fs::path& storage) {
+  if (!runs.empty() && !storage.empty()) store::remove_leftovers(storage);
   int code = 0;
   const auto complain = [&](const std::string& what) {
     std::fprintf(stderr, "lockstep: [prune] %s\n", printable(what).c_str());
     code = 1;
   };
-  for (const Candidate& each : runs) {
+  for (Candidate& each : runs) {
     const std::string name = in_quotes(each.run.path.native());
     try {
       switch (store::remove_run(each.run.path)) {
         case store::Removal::done:
-          removed.push_back(each);
+          each.deleted = true;
           break;
         case store::Removal::in_use:
           complain(name + " is in use now and was not deleted");
@@ -137,7 +153,8 @@ int remove_all(const std::vector<Candidate>& runs) {
     }
   }
   std::set<fs::path> storage_paths;
-  for (const Candidate& each : removed) storage_paths.insert(each.run.path.parent_path());
+  for (const Candidate& each : runs)
+    if (each.deleted) storage_paths.insert(each.run.path.parent_path());
   for (const fs::path& storage_path : storage_paths) {
     try {
       store::remove_unused_functions(storage_path);
@@ -145,27 +162,11 @@ int remove_all(const std::vector<Candidate>& runs) {
       complain(error.what());
     }
   }
-  std::printf("deleted %s\n", sum_of(removed).c_str());
   return code;
 }
 
-}  // namespace
-
-int prune(const PruneOptions& options) {
-  const auto named = store::find_run(options.path);
-  const bool has_criterion = options.older_than || options.keep || options.max_size || !options.states.empty();
-  if (!named && !has_criterion)
-    throw UsageError("[prune] say what to delete: --older-than, --keep, --max-size, --state, or a run's name");
-  const fs::path place = named ? *named : storage_of(options.path);
-  const double now = unix_seconds(wall_now());
-  std::vector<Candidate> runs;
-  for (const fs::path& path : named ? std::vector{place} : runs_in(options.path)) runs.push_back(look_at(path, now));
-  if (named) check_that_it_may_go(runs[0]);
-  const std::vector<Candidate> chosen = choose(std::move(runs), options, named.has_value());
-  if (chosen.empty()) {
-    std::printf("nothing to delete in %s\n", printable(place.native()).c_str());
-    return 0;
-  }
+/// Shows the runs, asks, deletes, and says what was deleted.
+int prune_for_people(std::vector<Candidate> chosen, const PruneOptions& options, const fs::path& storage) {
   show(chosen);
   if (options.dry_run) {
     std::printf("%s would be deleted\n", sum_of(chosen).c_str());
@@ -179,8 +180,43 @@ int prune(const PruneOptions& options) {
       return 1;
     }
   }
-  if (!named) store::remove_leftovers(place);
-  return remove_all(chosen);
+  const int code = remove_all(chosen, storage);
+  std::erase_if(chosen, [](const Candidate& each) { return !each.deleted; });
+  std::printf("deleted %s\n", sum_of(chosen).c_str());
+  return code;
+}
+
+int prune_for_programs(std::vector<Candidate> chosen, const PruneOptions& options, const fs::path& storage) {
+  std::vector<std::string> paths;  // while they exist
+  std::error_code ignored;
+  for (const Candidate& each : chosen) paths.push_back(fs::weakly_canonical(each.run.path, ignored).native());
+  const int code = options.dry_run ? 0 : remove_all(chosen, storage);
+  print_json(chosen, paths);
+  return code;
+}
+
+}  // namespace
+
+int prune(const PruneOptions& options) {
+  const auto named = store::find_run(options.path);
+  const bool has_criterion = options.older_than || options.keep || options.max_size || !options.states.empty();
+  if (!named && !has_criterion)
+    throw UsageError("[prune] say what to delete: --older-than, --keep, --max-size, --state, or a run's name");
+  if (options.json && !options.yes && !options.dry_run)
+    throw UsageError("[prune] --json does not ask: add --yes to delete, or --dry-run");
+  const fs::path place = named ? *named : storage_of(options.path);
+  const double now = unix_seconds(wall_now());
+  std::vector<Candidate> runs;
+  for (const fs::path& path : named ? std::vector{place} : runs_in(options.path)) runs.push_back(look_at(path, now));
+  if (named) check_that_it_may_go(runs[0]);
+  std::vector<Candidate> chosen = choose(std::move(runs), options, named.has_value());
+  const fs::path storage = named ? fs::path() : place;
+  if (options.json) return prune_for_programs(std::move(chosen), options, storage);
+  if (chosen.empty()) {
+    std::printf("nothing to delete in %s\n", printable(place.native()).c_str());
+    return 0;
+  }
+  return prune_for_people(std::move(chosen), options, storage);
 }
 
 }  // namespace lockstep::cli

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import socket
@@ -157,6 +158,32 @@ def test_one_run_by_its_name(cli: Cli, aged: Aged, storage: Path) -> None:
     assert "this" in done.stdout and "that" not in done.stdout
     assert left(storage) == ["that"]
     assert cli("prune", "nobody", "--keep", "0", "--yes").returncode == 1
+
+
+def test_json(cli: Cli, aged: Aged, storage: Path) -> None:
+    for days in (1, 2, 3):
+        aged(f"day{days}", days, size=1000)
+    done = cli("prune", "--keep", "1", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--yes" in done.stderr and "--dry-run" in done.stderr
+    shown = cli("prune", "--keep", "1", "--json", "--dry-run")
+    assert shown.returncode == 0 and left(storage) == ["day1", "day2", "day3"]
+    runs = json.loads(shown.stdout)
+    assert [(run["name"], run["state"], run["deleted"]) for run in runs] == [
+        ("day3", "finished", False),
+        ("day2", "finished", False),
+    ]
+    assert runs[0]["path"] == str((storage / "day3").resolve()) and runs[0]["size"] >= 1000
+    assert 3 * DAY <= runs[0]["age"] < 3 * DAY + 600
+    descriptor = os.open(storage / "day3", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    done = cli("prune", "--keep", "1", "--json", "--yes")
+    os.close(descriptor)
+    assert done.returncode == 1 and "is in use" in done.stderr
+    assert [(run["name"], run["deleted"]) for run in json.loads(done.stdout)] == [("day3", False), ("day2", True)]
+    assert left(storage) == ["day1", "day3"]
+    done = cli("prune", "--keep", "2", "--json", "--yes")
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
 
 
 def test_another_directory_and_none(cli: Cli, make_run: MakeRun, storage: Path, tmp_path: Path) -> None:
