@@ -48,6 +48,9 @@ class EncodedDict:
         objects: bytes | None,
     ) -> None: ...
 
+def kill_leftovers() -> None:
+    """For a fork server whose agent is gone: kills what its workers have left behind; see src/worker/zygote.h."""
+
 class WorkerSession:
     """One per worker process; see src/worker/worker_session.h."""
 

@@ -196,6 +196,10 @@ def _end(workers: dict[int, int]) -> NoReturn:
             os.killpg(pid, signal.SIGKILL)
         except OSError:
             os.kill(pid, signal.SIGKILL)
+    # The driver may be gone too; then nobody else finds daemons.
+    from lockstep import _core
+
+    _core.kill_leftovers()
     os._exit(0)
 
 

@@ -11,6 +11,7 @@
 #include "wire/codec.h"
 #include "worker/native_stacks.h"
 #include "worker/worker_session.h"
+#include "worker/zygote.h"
 
 namespace lockstep::python {
 namespace {
@@ -44,6 +45,7 @@ bool report(WorkerSession& session, const std::optional<py::dict>& metrics, cons
 }  // namespace
 
 void bind_session(py::module_& module) {
+  module.def("kill_leftovers", &worker::kill_leftovers);
   // The session lives until the process ends: a fork of the worker has none of its threads and must not try to join
   // them.
   py::class_<WorkerSession, std::unique_ptr<WorkerSession, py::nodelete>>(module, "WorkerSession")

@@ -40,7 +40,7 @@ bool storage_is_trusted() {
 }
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) {
-  throw StorageError("[files] " + in_quotes(path.native()) + " is not used: " + why);
+  throw StorageError("[storage] " + in_quotes(path.native()) + " is not used: " + why);
 }
 
 /// The part of `path` after `base`; nothing if it does not begin with it.

@@ -310,11 +310,12 @@ std::vector<int> children(int pid) {
   return result;
 }
 
-bool kill_marked(const std::string& variable, Instant deadline) {
+bool kill_marked(const std::string& variable, Instant deadline, bool spare_session) {
   for (;;) {
     std::vector<Descriptor> killed;
     for (const int pid : numbered_entries("/proc")) {
       if (pid == ::getpid() || !has_variable(pid, variable)) continue;
+      if (spare_session && ::getsid(pid) == ::getsid(0)) continue;
       // The pid may belong to another process by now; a pidfd never does.
       Descriptor process = open_pidfd(pid);
       if (!process || !has_variable(pid, variable)) continue;

@@ -65,8 +65,8 @@ bool catches_signal(int pid, int signal);
 
 /// Kills every process that was started with this NAME=VALUE in its environment, and all its descendants, until none is
 /// left. Returns false if some are left at `deadline`. Other users' processes, whose environment is hidden, are not
-/// touched.
-bool kill_marked(const std::string& variable, Instant deadline);
+/// touched, and with `spare_session` those of the caller's session are not either.
+bool kill_marked(const std::string& variable, Instant deadline, bool spare_session = false);
 
 /// The children of a process, including those that are not reaped yet.
 std::vector<int> children(int pid);

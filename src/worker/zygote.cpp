@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <lockstep/error.h>
@@ -19,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "sys/agent_mark.h"
 #include "sys/environment.h"
 #include "sys/process.h"
 #include "sys/sockets.h"
@@ -27,6 +29,7 @@ namespace lockstep::worker {
 namespace {
 
 constexpr int kFirstFd = 3;
+constexpr auto kSweepWithin = 5s;
 #ifdef __SANITIZE_THREAD__
 constexpr int kOwnThreads = 2;  // the sanitizer has one too
 #else
@@ -161,6 +164,7 @@ class Zygote {
   [[noreturn]] void end() {
     for (const auto& worker : workers_)
       if (::kill(-worker.pid, SIGKILL) != 0) ::kill(worker.pid, SIGKILL);
+    kill_leftovers();
     ::_exit(0);
   }
 
@@ -177,5 +181,12 @@ class Zygote {
 }  // namespace
 
 Birth serve_forks(int agent, const std::vector<std::string>& arguments) { return Zygote(agent, arguments).serve(); }
+
+void kill_leftovers() {
+  const char* id = std::getenv(sys::kAgentId);
+  if (id == nullptr || *id == '\0') return;
+  // The agent and its fork servers share a session; every worker has its own.
+  sys::kill_marked(std::string(sys::kAgentId) + "=" + id, now() + kSweepWithin, true);
+}
 
 }  // namespace lockstep::worker

@@ -21,4 +21,8 @@ struct Birth {
 /// LOCKSTEP_STACKS_FD.
 Birth serve_forks(int agent, const std::vector<std::string>& arguments);
 
+/// For a fork server whose agent is gone: kills what its workers have left behind, including daemons, wherever the
+/// environment has the agent's mark. Other fork servers of the agent, which do the same, are spared.
+void kill_leftovers();
+
 }  // namespace lockstep::worker

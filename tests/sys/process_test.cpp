@@ -233,8 +233,10 @@ TEST(Proc, MarkedProcessesAreKilledWhereverTheyAre) {
   char line[32] = {};
   ASSERT_GT(::read(read_end.get(), line, sizeof line - 1), 0);
   const Descriptor daemon = open_pidfd(std::atoi(line));
+  EXPECT_TRUE(kill_marked(mark, now() + 20s, true));
+  EXPECT_TRUE(ends_within(daemon.get(), 10'000)) << "it has a session of its own";
+  EXPECT_FALSE(take_exit(marked.pidfd.get(), false)) << "it is of this session";
   EXPECT_TRUE(kill_marked(mark, now() + 20s));
-  EXPECT_TRUE(ends_within(daemon.get(), 10'000));
   EXPECT_FALSE(take_exit(other.pidfd.get(), false)) << "its mark only begins like ours";
   for (const Process* each : {&marked, &other}) {
     send_signal(each->pidfd.get(), SIGKILL);

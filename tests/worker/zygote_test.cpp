@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "sys/agent_mark.h"
 #include "sys/process.h"
 #include "sys/sockets.h"
 
@@ -29,6 +30,7 @@ class ZygoteTest : public testing::Test {
     if (zygote == 0) {
       agent.reset();
       std::atomic<bool> runs = false;
+      ::setsid();  // as below an agent
       if (with_thread)
         std::thread([&] {
           for (runs = true;;) ::pause();
@@ -130,6 +132,30 @@ TEST_F(ZygoteTest, EndsWithItsWorkersWhenTheAgentIsGone) {
   zygote = 0;
   pollfd item{pidfd.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&item, 1, 5000), 1) << pid;
+}
+
+TEST_F(ZygoteTest, KillsDaemonsWhenTheAgentIsGone) {
+  const std::string id = std::to_string(::getpid());
+  sys::SpawnOptions options;
+  options.argv = {"sleep", "1000"};
+  options.env = {{sys::kAgentId, id}, {"PATH", "/usr/bin:/bin"}};
+  options.own_session = true;
+  const sys::Process daemon = sys::spawn(options);
+  options.env = {{sys::kAgentId, id + "0"}, {"PATH", "/usr/bin:/bin"}};
+  const sys::Process stranger = sys::spawn(options);
+  ::setenv(sys::kAgentId, id.c_str(), 1);
+  begin();
+  ::unsetenv(sys::kAgentId);
+  agent.reset();
+  ::waitpid(zygote, nullptr, 0);
+  zygote = 0;
+  pollfd item{daemon.pidfd.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&item, 1, 5000), 1);
+  EXPECT_FALSE(sys::take_exit(stranger.pidfd.get(), false));
+  for (const sys::Process* each : {&daemon, &stranger}) {
+    sys::send_signal(each->pidfd.get(), SIGKILL);
+    sys::take_exit(each->pidfd.get(), true);
+  }
 }
 
 TEST_F(ZygoteTest, WithThreadsWorkersExecuteTheProgram) {
