@@ -91,7 +91,9 @@ class RunData:
             }
         for dataset in datasets.values():
             _whole(dataset).count()  # here once, instead of in every worker
-        return (before if is_left else self._fitted()), _dump(datasets, self.config, is_left)
+        return (before if is_left else self._fitted()), _dump(
+            datasets, self.config, datasets.keys() - self.untouched if is_left else set()
+        )
 
     def _fitted(self) -> bytes:
         return b"" if self.preprocessor is None else _preprocessors.dump(self.preprocessor)
@@ -141,7 +143,7 @@ def _listed(names: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------------- on the way
 
 
-def _dump(datasets: Mapping[str, Dataset], config: DataConfig, to_prepare: bool) -> bytes:
+def _dump(datasets: Mapping[str, Dataset], config: DataConfig, to_prepare: set[str]) -> bytes:
     """A pickle, then the rows that are in memory, which the worker uses where they are: each at a multiple of 64."""
     buffers: list[memoryview] = []
 
@@ -158,7 +160,7 @@ def _dump(datasets: Mapping[str, Dataset], config: DataConfig, to_prepare: bool)
     return bytes(out)
 
 
-def _load(part: memoryview) -> tuple[dict[str, Dataset], DataConfig, bool]:
+def _load(part: memoryview) -> tuple[dict[str, Dataset], DataConfig, set[str]]:
     (count,) = _LENGTH.unpack_from(part)
     sizes = [_LENGTH.unpack_from(part, _LENGTH.size * (n + 1))[0] for n in range(count)]
     pieces, at = [], _LENGTH.size * (count + 1)
@@ -202,7 +204,7 @@ class WorkerData:
         datasets, config, to_prepare = _load(self._pickled)
         if to_prepare:
             preprocessor = _preprocessors.load(self.preprocessor)
-            datasets = {name: preprocessor.transform(dataset) for name, dataset in datasets.items()}
+            datasets.update({name: preprocessor.transform(datasets[name]) for name in to_prepare})
         return datasets, config
 
     def shard(self, name: str | None) -> DataIterator:

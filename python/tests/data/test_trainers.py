@@ -216,6 +216,7 @@ def test_rows_may_be_changed_in_place(fit: Fit, tmp_path: Path) -> None:
         rows = [row for reports in ranks for row in reports[epoch]["rows"]]
         assert set(rows) == set(range(100)) and len(rows) < 103, "no row is lost or changed by another rank"
 
+
 @pytest.mark.parametrize("helpers", [0, 1])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_functions_of_a_plan_do_not_depend_on_the_rank(fit: Fit, workers: int, helpers: int) -> None:
