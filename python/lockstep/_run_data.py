@@ -5,6 +5,7 @@ Imports no pyarrow: a run without data sets needs none.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -161,6 +162,11 @@ def _dump(datasets: Mapping[str, Dataset], config: DataConfig, to_prepare: set[s
 
 
 def _load(part: memoryview) -> tuple[dict[str, Dataset], DataConfig, set[str]]:
+    pickled, *buffers = _pieces(part)
+    return pickle.loads(pickled, buffers=buffers)  # type: ignore[no-any-return]
+
+
+def _pieces(part: memoryview) -> list[memoryview]:
     (count,) = _LENGTH.unpack_from(part)
     sizes = [_LENGTH.unpack_from(part, _LENGTH.size * (n + 1))[0] for n in range(count)]
     pieces, at = [], _LENGTH.size * (count + 1)
@@ -168,10 +174,22 @@ def _load(part: memoryview) -> tuple[dict[str, Dataset], DataConfig, set[str]]:
         at += -at % _pickling.ALIGNMENT
         pieces.append(part[at : at + size])
         at += size
-    return pickle.loads(pieces[0], buffers=pieces[1:])  # type: ignore[no-any-return]
+    return pieces
 
 
 # ---------------------------------------------------------------------- in a worker
+
+
+def prepare_helpers(payload: memoryview) -> None:
+    """For functions of data sets that run in helper processes. Called before the worker has threads."""
+    datasets = _pickling.unpack(payload)[4]
+    # The data sets stay pickled until they are used; a pickled call of map_batches() has the names of its arguments. If
+    # the word is there for another reason, one process waits in vain.
+    if datasets and b"num_workers" in bytes(_pieces(datasets)[0]):
+        with contextlib.suppress(ImportError):  # get_dataset_shard() says what to install
+            from lockstep.data import _helpers
+
+            _helpers.prepare()
 
 
 class WorkerData:

@@ -48,6 +48,7 @@ def main(socket_fd: int, payload_fd: int, stacks_fd: int) -> NoReturn:
     worker = os.getpid()
     try:
         _forget_parent()
+        _prepare_helpers(payload_fd)
         core = _core.WorkerSession(socket_fd)
         code = _run(core, worker, payload_fd, stacks_fd)
         while code is None:
@@ -63,6 +64,13 @@ def main(socket_fd: int, payload_fd: int, stacks_fd: int) -> NoReturn:
     finally:
         _flush()
         os._exit(1 if code is None else code)
+
+
+def _prepare_helpers(payload_fd: int) -> None:
+    """Before the session, which has threads."""
+    with contextlib.suppress(OSError, ValueError, LockstepError):  # told when the payload is loaded
+        payload = mmap.mmap(payload_fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+        _run_data.prepare_helpers(memoryview(payload))
 
 
 def _run(core: _core.WorkerSession, worker: int, payload: int | bytes, stacks_fd: int = -1) -> int | None:

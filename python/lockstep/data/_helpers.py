@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow
 
+from lockstep.data import _helper_server
 from lockstep.errors import EngineError, SerializationError
 
 _END_SECONDS = 2.0  # then a process that still computes is killed
@@ -73,7 +74,13 @@ class Helpers:
 class _Helper:
     def __init__(self) -> None:
         self.connection, other = multiprocessing.Pipe()
+        self.process: _helper_server.Process | subprocess.Popen[bytes]
         with other:
+            forked = _helper_server.fork(other)
+            if forked is not None:
+                self.process = forked
+                self.connection.send_bytes(_helper_server.surroundings())
+                return
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, str(other.fileno()), *sys.path],
                 pass_fds=[other.fileno()],
@@ -119,8 +126,18 @@ def _exception(failure: tuple[Any, str], name: str) -> BaseException:
     return error  # type: ignore[no-any-return]
 
 
+def prepare() -> None:
+    """In a worker that has no threads yet: helpers shall be forked from a warm process."""
+    _helper_server.start(_serve)
+
+
 def _serve(connection: Connection) -> None:
     """What a helper does until nobody is at the other end."""
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        _answer(connection)
+
+
+def _answer(connection: Connection) -> None:
     call: Any = None
     problem: BaseException | None = None
     try:
@@ -154,5 +171,4 @@ def _failure(error: Exception) -> bytes:
 
 def main(descriptor: int) -> None:
     """The program of a helper."""
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        _serve(Connection(descriptor))
+    _serve(Connection(descriptor))
