@@ -111,8 +111,7 @@ std::optional<driver::RunOutcome> AgentSlot::run(driver::RunPlan& plan, std::uin
   if (in_run())
     throw ConfigError(
         "[worker_group] a callback of a run started another run on the same workers, which do one thing at a time; "
-        "start "
-        "it when the first run is over");
+        "start it when the first run has ended");
   Use use(*this);
   if (!lease_) {
     auto taken = lease(stopped_.fd());
@@ -121,9 +120,7 @@ std::optional<driver::RunOutcome> AgentSlot::run(driver::RunPlan& plan, std::uin
   }
   lease_.set_driven(driven);
   plan.wiring.place = [this, scaling = plan.options.scaling, env = plan.program.fork_server.env] {
-    auto offers = lease_.offers();
-    agents_.mark_lost(offers);
-    return driver::place(scaling, offers, env);
+    return lease_.place(scaling, env, [this](auto& nodes) { agents_.mark_lost(nodes); });
   };
   try {
     const auto reconnect = [this] {

@@ -133,6 +133,20 @@ std::vector<NodeOffer> Lease::offers() const {
   return pool_->offers_of(id_);
 }
 
+driver::Placement Lease::place(const ScalingConfig& scaling, const std::map<std::string, std::string>& env,
+                               const std::function<void(std::vector<NodeOffer>&)>& mark_lost) const {
+  auto held = offers();
+  mark_lost(held);
+  if (auto placement = driver::place_if_it_fits(scaling, held, env)) return *std::move(placement);
+  auto nodes = pool_->nodes_();
+  mark_lost(nodes);
+  driver::place(scaling, nodes, env);
+  pool_->move(id_, scaling, nodes);
+  held = offers();
+  mark_lost(held);
+  return driver::place(scaling, held, env);
+}
+
 void Lease::set_driven(std::uint64_t run) const {
   if (pool_ != nullptr) pool_->set_driven(id_, run);
 }
@@ -189,17 +203,39 @@ void ResourcePool::forget_parent() {
   queue_.clear();
 }
 
-std::optional<Lease> ResourcePool::try_take(const Request& request, const std::vector<NodeOffer>& nodes) {
+bool ResourcePool::try_hold(const Request& request, const std::vector<NodeOffer>& nodes) {
   auto left = left_of(nodes, holdings_);
   if (!driver::asks_for_cpus(driver::asked_per_worker(request.scaling))) share_cores(left, holdings_, 0);
   const auto placement = driver::place_if_it_fits(request.scaling, left, {});
-  if (!placement) return std::nullopt;
-  Holding holding = holding_of(request.scaling, *placement, nodes);
+  if (!placement) return false;
+  Holding& holding = holdings_.emplace_back(holding_of(request.scaling, *placement, nodes));
   holding.id = next_id_++;
   holding.run = request.run;
   holding.driven = request.driven;
-  holdings_.push_back(std::move(holding));
-  return Lease(*this, holdings_.back().id);
+  return true;
+}
+
+std::optional<Lease> ResourcePool::try_take(const Request& request, const std::vector<NodeOffer>& nodes) {
+  return try_hold(request, nodes) ? std::optional<Lease>(std::in_place, *this, holdings_.back().id) : std::nullopt;
+}
+
+void ResourcePool::move(std::uint64_t id, const ScalingConfig& scaling, const std::vector<NodeOffer>& nodes) {
+  const std::lock_guard lock(mutex_);
+  const auto mine = std::ranges::find(holdings_, id, &Holding::id);
+  if (mine == holdings_.end()) return;
+  const Holding before = std::move(*mine);
+  holdings_.erase(mine);
+  Request request;
+  request.run = before.run;
+  request.scaling = scaling;
+  request.driven = before.driven;
+  const bool is_held = try_hold(request, nodes);
+  const std::string text = is_held ? "" : wait_text(request, nodes);
+  if (!is_held) holdings_.push_back(before);
+  holdings_.back().id = id;
+  wake_all();
+  if (!is_held)
+    throw EngineError("[resources] run " + in_quotes(before.run) + " needs " + text + ", after nodes were lost");
 }
 
 /// "2 GPU, held by run "a"", or "its turn, behind run "b"".

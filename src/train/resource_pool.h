@@ -48,6 +48,11 @@ class Lease {
   /// The resources that the run may use: those it holds, and if it did not ask for CPUs, its current share of the free
   /// cores. Throws EngineError if it was released.
   std::vector<driver::NodeOffer> offers() const;
+  /// Where the workers of the next attempt run, within the lease. `mark_lost` marks lost nodes; what the run held there
+  /// is taken from other nodes. Throws ConfigError if they do not have that much at all, and EngineError if other runs
+  /// hold it.
+  driver::Placement place(const ScalingConfig& scaling, const std::map<std::string, std::string>& env,
+                          const std::function<void(std::vector<driver::NodeOffer>&)>& mark_lost) const;
   /// Says which run (DrivenRun::id()) uses it now; 0: none.
   void set_driven(std::uint64_t run) const;
   void release();
@@ -92,8 +97,9 @@ class ResourcePool {
   std::map<std::string, double> total() const;
   /// The free resources. A worker that asked for no CPU counts as using one.
   std::map<std::string, double> available() const;
-  /// The number of runs that hold resources or wait for them.
+  /// The number of runs that hold resources.
   int leases() const;
+  /// The number of runs that wait for resources.
   int waiting() const;
 
  private:
@@ -105,9 +111,12 @@ class ResourcePool {
   class Place;
 
   std::vector<driver::NodeOffer> offers_of(std::uint64_t id) const;
+  void move(std::uint64_t id, const ScalingConfig& scaling, const std::vector<driver::NodeOffer>& nodes);
   void release(std::uint64_t id);
   void set_driven(std::uint64_t id, std::uint64_t run);
   void forget_parent();
+  /// Adds what the request asks for to the end of `holdings_`, if that is free.
+  bool try_hold(const Request& request, const std::vector<driver::NodeOffer>& nodes);
   std::optional<Lease> try_take(const Request& request, const std::vector<driver::NodeOffer>& nodes);
   std::string wait_text(const Request& request, const std::vector<driver::NodeOffer>& nodes) const;
   void check_not_own(const Request& request, const std::vector<driver::NodeOffer>& nodes) const;

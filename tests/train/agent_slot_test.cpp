@@ -93,14 +93,19 @@ TEST_F(AgentSlotTest, ARunThatCannotBeginHoldsNothing) {
   EXPECT_EQ(process_resources().leases(), 0);
 }
 
-/// Three nodes of one core each.
+/// Three nodes of two cores each.
 std::vector<driver::NodeOffer> three_nodes() {
   std::vector<driver::NodeOffer> nodes(3);
-  for (driver::NodeOffer& node : nodes) node.amounts["CPU"] = driver::kWhole;
+  for (driver::NodeOffer& node : nodes) node.amounts["CPU"] = 2 * driver::kWhole;
   return nodes;
 }
 
-TEST_F(AgentSlotTest, NodesThatTheEngineHasLostGetNoWorkers) {
+class LostNodes : public AgentSlotTest, public ::testing::WithParamInterface<std::map<std::string, double>> {};
+
+INSTANTIATE_TEST_SUITE_P(AskingForNothingOrForCores, LostNodes,
+                         ::testing::Values(std::map<std::string, double>(), std::map<std::string, double>{{"CPU", 1}}));
+
+TEST_P(LostNodes, GetNoWorkers) {
   auto made = std::make_unique<engine::FakeEngine>();
   engine::FakeEngine& engine = *made;
   ProcessAgents agents([&] { return std::move(made); }, {.nodes = 3});
@@ -110,7 +115,7 @@ TEST_F(AgentSlotTest, NodesThatTheEngineHasLostGetNoWorkers) {
   ResourcePool pool(three_nodes);
   driver::RunPlan plan = group_run("three nodes").plan;
   plan.group.keep_workers = false;
-  plan.options.scaling = {.num_workers = 3, .placement_strategy = "SPREAD"};
+  plan.options.scaling = {.num_workers = 3, .resources_per_worker = GetParam(), .placement_strategy = "SPREAD"};
   plan.options.run.failure.max_failures = 1;
   AgentSlot slot(agents);
   auto outcome = std::async(std::launch::async, [&] {

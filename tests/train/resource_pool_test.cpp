@@ -9,6 +9,7 @@
 #include <atomic>
 #include <future>
 #include <random>
+#include <set>
 #include <stdexcept>
 
 #include "train/driven_run.h"
@@ -277,6 +278,30 @@ TEST(ResourcePoolTest, AReleasedLeaseOffersNothing) {
   auto lease = pool.acquire(needing({{"GPU", 1}}));
   lease->release();
   EXPECT_THROW(lease->offers(), EngineError);
+}
+
+TEST(ResourcePoolTest, WhatWasHeldOnALostNodeIsTakenFromOthers) {
+  ResourcePool pool([] { return std::vector<NodeOffer>{node_with(2, 0), node_with(2, 0), node_with(2, 0)}; });
+  auto request = needing({{"CPU", 1}}, 3);
+  request.scaling.placement_strategy = "SPREAD";
+  const auto lease = pool.acquire(request);
+  const auto nodes_of = [&](std::set<std::size_t> lost) {
+    std::vector<int> nodes;
+    const auto mark = [&](std::vector<NodeOffer>& offers) {
+      for (const std::size_t each : lost) offers[each].lost = true;
+    };
+    for (const auto& place : lease->place(request.scaling, {}, mark).ranks) nodes.push_back(place.node);
+    return nodes;
+  };
+  EXPECT_EQ(nodes_of({}), (std::vector<int>{0, 1, 2}));
+  auto other = pool.acquire(needing({{"CPU", 1}}, 2, "b"));  // on node 0 and 1: one core is left, on node 2
+  EXPECT_THROW(nodes_of({2}), EngineError);
+  EXPECT_EQ(pool.leases(), 2) << "it still holds what it held";
+  other.reset();
+  EXPECT_EQ(nodes_of({2}), (std::vector<int>{0, 0, 1}));
+  EXPECT_EQ(pool.leases(), 1);
+  EXPECT_EQ(pool.available().at("CPU"), 3);
+  EXPECT_THROW(nodes_of({1, 2}), ConfigError) << "one node has too little for all";
 }
 
 TEST(DrivenRunTest, RunsOfCallbacksKnowTheRunsAroundThem) {
