@@ -17,7 +17,7 @@ class Callback;
 struct ScalingConfig {
   int num_workers = 1;
   bool use_gpu = false;  ///< one GPU per worker, unless resources_per_worker has another number
-  std::map<std::string, double> resources_per_worker{};  ///< "CPU", "GPU" or the user's own; never oversubscribed
+  std::map<std::string, double> resources_per_worker{};  ///< "CPU", "GPU" or the user's own; not given out twice
   std::string placement_strategy = "PACK";               ///< PACK, SPREAD, STRICT_PACK or STRICT_SPREAD
 
   bool operator==(const ScalingConfig&) const = default;
@@ -43,14 +43,14 @@ struct CheckpointConfig {
 /// One run: its place on disk and its policies.
 struct RunConfig {
   std::string name{};                    ///< empty: <Trainer>_<Y-m-d_H-M-S>
-  std::filesystem::path storage_path{};  ///< empty: ~/lockstep_results
+  std::filesystem::path storage_path{};  ///< empty: LOCKSTEP_STORAGE_PATH, or else ~/lockstep_results
   FailureConfig failure{};
   CheckpointConfig checkpoint{};
   std::vector<Callback*> callbacks{};                           ///< borrowed until the run is over
   int verbose = 1;                                              ///< 0: silent; 1, 2, 3: progress and output
   std::string log_to_console = "rank0";                         ///< whose output is shown: "rank0", "all" or "none"
   std::optional<std::chrono::duration<double>> hang_timeout{};  ///< no progress for this long counts as a hang
-  std::chrono::duration<double> heartbeat_timeout{10.0};        ///< no heartbeat for this long counts as a hang
+  std::chrono::duration<double> heartbeat_timeout{10.0};        ///< a worker without one for this long counts as dead
   int max_report_size = 16'000'000;  ///< at most this many bytes of metrics in one report; up to 1 GiB
   std::map<std::string, double>
       stop{};  ///< ends the run after a report of rank 0 in which a metric has reached its value here

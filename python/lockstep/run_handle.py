@@ -1,4 +1,4 @@
-"""A run that goes on while the program does something else."""
+"""A run in the background."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lockstep.result import Metrics, Result
 
 
 class RunHandle:
-    """A run in a thread of its own, as ``trainer.start()`` returns it::
+    """A run in its own thread, returned by ``trainer.start()``::
 
         handle = trainer.start()
         for metrics in handle:
@@ -24,8 +24,8 @@ class RunHandle:
                 handle.stop()
         result = handle.wait()
 
-    Any thread may use it. The run goes on when its handle is gone. When the program exits, runs that are not over are
-    stopped, after what they have reported has been saved.
+    Any thread may use it. The run continues if its handle is dropped. When the program exits, runs that have not ended
+    are stopped; the checkpoints that they have reported are saved first.
     """
 
     def __init__(self, run: _core.Run, conclude: Callable[[_core.RunOutcome, int], Result | BaseException]) -> None:
@@ -37,8 +37,8 @@ class RunHandle:
     def wait(self, timeout: float | timedelta | None = None) -> Result:
         """Waits for the end of the run, at most `timeout` (seconds or timedelta).
 
-        Raises what ``fit()`` raises, and LockstepTimeoutError, a TimeoutError, when the run is not over in time; the
-        run goes on then. The result of a run that was stopped has the state "stopped".
+        Raises what ``fit()`` raises. Raises LockstepTimeoutError, a TimeoutError, if the run has not ended in time; the
+        run then continues. The result of a stopped run has the state "stopped".
         """
         # In the main thread Ctrl-C ends the run, and this raises TrainingInterrupted as fit() does.
         outcome, interrupt, _ = self._run.wait(_seconds(timeout), claims_signals=may_claim_signals())
@@ -49,16 +49,17 @@ class RunHandle:
         return self._ending
 
     def stop(self, checkpoint: bool = True) -> None:
-        """Ends the run, without waiting for it.
+        """Ends the run; does not wait for the end.
 
-        The function is not asked: its workers are killed. With `checkpoint`, what they have reported is saved first,
-        checkpoints that are still being written too. The state becomes "stopped"; ``restore()`` can go on with it.
+        The workers are killed; the function is not asked. With `checkpoint`, the checkpoints that were reported are
+        saved first, including one that is still being written. The state becomes "stopped"; ``restore()`` can continue
+        the run.
         """
         self._run.stop(checkpoint)
 
     @property
     def state(self) -> str:
-        """ "waiting" (for resources), "running", or the state of the result when the run is over."""
+        """ "waiting" (for resources), "running", or the state of the result once the run has ended."""
         return self._run.state
 
     @property
@@ -77,14 +78,14 @@ class RunHandle:
         return Path(self._run.path)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Rank 0's reports as they come, each once, until the run is over. Errors come from ``wait()``.
+        """Rank 0's reports as they arrive, each once, until the run has ended. ``wait()`` raises its errors.
 
-        Reports that nobody has taken yet are kept, at most the last 10,000.
+        At most the last 10,000 unread reports are kept; a warning says how many were dropped.
         """
         while (metrics := self._run.next()) is not None:
             if new := self._run.dropped - self._dropped:
                 self._dropped += new
-                what = f'{new} reports of run "{self.name}" were dropped, as nobody took them in time'
+                what = f'{new} reports of run "{self.name}" were dropped because they were not read in time'
                 warnings.warn(what, UserWarning, stacklevel=2)
             yield metrics
 
@@ -96,7 +97,7 @@ class RunHandle:
         return self
 
     def _run_in_thread(self) -> RunHandle:
-        # It keeps the run alive when nobody holds its handle.
+        # It keeps the run alive if the handle is dropped.
         thread = threading.Thread(target=self._run.run, name=f"lockstep {self.name}", daemon=True)
         try:
             thread.start()
@@ -120,5 +121,5 @@ def _seconds(timeout: float | timedelta | None) -> float | None:
     return float(number)
 
 
-# The interpreter must not end while a run goes on in another thread.
+# The interpreter must not end while a run continues in another thread.
 atexit.register(_core.stop_runs)

@@ -51,8 +51,8 @@ class DataParallelTrainer:
         result = trainer.fit()
 
     The function takes the configuration, or nothing. It is pickled when ``fit()`` is called, with what it refers to.
-    When a worker fails, all are started again (``FailureConfig``) and find the newest checkpoint with
-    ``session.get_checkpoint()``.
+    When a worker fails, all workers are restarted (``FailureConfig``). ``session.get_checkpoint()`` then returns the
+    newest checkpoint.
 
     `datasets` are data sets of ``lockstep.data`` by name: ``session.get_dataset_shard("train")`` gives each worker its
     part, as `dataset_config` says. When ``fit()`` is called, the `preprocessor` is fitted on ``"train"`` and applied to
@@ -60,9 +60,9 @@ class DataParallelTrainer:
     """
 
     _preload: ClassVar[tuple[str, ...]] = ("cloudpickle", "numpy?")
-    """Modules that workers find imported, beside their backend's; "?" marks those that may be missing."""
+    """Modules that are imported before workers start, besides their backend's; "?" marks those that may be missing."""
     _checkpoint_type: ClassVar[type[Checkpoint]] = Checkpoint
-    """What results hold."""
+    """The type of the checkpoints in results."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -99,15 +99,15 @@ class DataParallelTrainer:
         return self._prepare(in_thread=False)._run_here().wait()
 
     def start(self) -> RunHandle:
-        """Starts the run in a thread of its own, where callbacks and hooks are called too; returns its handle at once::
+        """Starts the run in its own thread and returns its handle at once::
 
             handle = trainer.start()
             for metrics in handle:
                 print(metrics["loss"])
             result = handle.wait()
 
-        Raises what is known before anything runs: ConfigError, SerializationError, StorageError. ``wait()`` raises
-        the rest.
+        Callbacks and hooks are called in that thread. Raises the errors that are known before anything runs:
+        ConfigError, SerializationError, StorageError. ``wait()`` raises the others.
         """
         return self._prepare(in_thread=True)._run_in_thread()
 
@@ -126,18 +126,18 @@ class DataParallelTrainer:
         preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     ) -> Self:
-        """A trainer that goes on with a run: same directory, newest good checkpoint::
+        """A trainer that continues a run, in the same directory and from the newest valid checkpoint::
 
             DataParallelTrainer.restore(result.path).fit()
             DataParallelTrainer.restore("digits-1").fit()  # by its name, in the default storage path
 
-        What is not given is as it was, callbacks excepted: pass those in `run_config`, whose name and storage_path must
-        be left out. New `datasets` replace all of the run's; its preprocessor stays unless there is a new one.
-        ``fit()`` of a finished run returns its ``Result`` at once, unless there is a new `train_loop_config`. Without
-        `train_loop_per_worker` the workers unpickle the function that the run directory holds, if it has the hash that
-        ``run.json`` says. A run directory that is not yours alone is refused (StorageError). `resume_from_checkpoint`
-        counts only for a run that has no checkpoint of its own yet, or whose own are all damaged: without it such a run
-        does not begin anew.
+        Arguments that you leave out keep the run's values. Callbacks are not saved: pass them in `run_config`, without
+        a name and storage_path. New `datasets` replace all of the run's data sets; its preprocessor stays unless you
+        pass another. ``fit()`` of a finished run returns its ``Result`` at once, unless there is a new
+        `train_loop_config`. Without `train_loop_per_worker`, workers unpickle the function in the run directory, if it
+        has the hash in ``run.json``. A run directory that others own or can write is refused (StorageError).
+        `resume_from_checkpoint` is used only if the run has no checkpoint yet, or if all of them are damaged; without
+        it a run whose checkpoints are all damaged fails.
         """
         place = run_path(path, "[restore] path")
         if _core.find_run(place) is None:
@@ -147,7 +147,9 @@ class DataParallelTrainer:
             )
         _core.check_owner(place)
         if run_config is not None and (run_config.name or run_config.storage_path or run_config.local_dir):
-            raise ConfigError("[restore] run_config has a name or storage_path; a restored run stays in its place")
+            raise ConfigError(
+                "[restore] run_config has a name or storage_path; leave them out: a restored run stays in its directory"
+            )
         saved = _core.read_settings(place)
         trainer = cls.__new__(cls)
         if train_loop_per_worker is not None:
@@ -211,12 +213,12 @@ class DataParallelTrainer:
         (self.run_config.checkpoint_config or CheckpointConfig()).validate_for_function()
 
     def _default_backend(self) -> BackendConfig | None:
-        """For subclasses: what runs without a word about it use."""
+        """For subclasses: the backend of runs that did not store one."""
         return None
 
     @classmethod
     def _type_of_checkpoints(cls) -> type[Checkpoint]:
-        """For subclasses whose results hold one or another."""
+        """The type of the checkpoints in results; subclasses may choose it late."""
         return cls._checkpoint_type
 
     @classmethod
@@ -382,8 +384,8 @@ def _read_function(path: str) -> bytes:
         raise StorageError(f"[restore] the run directory holds no training function ({error}); {advice}") from error
     if expected and (found := _sha256(payload)) not in expected:
         raise StorageError(
-            f"[restore] {path}/function.pkl is not the function of this run: its SHA-256 is {found}, and run.json "
-            f"says {' or '.join(expected)}; it was damaged or exchanged, and is not run: {advice}"
+            f"[restore] {path}/function.pkl is not the function of this run: its SHA-256 is {found}, but run.json "
+            f"has {' or '.join(expected)}. The file was damaged or replaced, so it is not used; {advice}"
         )
     return payload
 

@@ -39,7 +39,7 @@ class Job:
     function: Callable[..., Any]
     config: dict[str, Any] | None = None
     directory: Path | None = None
-    """Of the run; None: work that is no run and leaves nothing behind."""
+    """The run's name; None: the work is not a run and leaves no directory."""
     callbacks: Sequence[CallbackAdapter] = ()
     resume_from: Checkpoint | None = None
     max_failures: int = 0

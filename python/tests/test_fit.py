@@ -234,5 +234,5 @@ def test_restore_refuses_what_is_no_run(tmp_path: Path) -> None:
 
 def test_restore_refuses_another_place(fit: Fit) -> None:
     done = fit(lambda: None, workers=1)
-    with pytest.raises(ConfigError, match="stays in its place"):
+    with pytest.raises(ConfigError, match="stays in its directory"):
         DataParallelTrainer.restore(done.path, run_config=RunConfig(name="other"))

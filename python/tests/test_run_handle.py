@@ -211,7 +211,9 @@ def test_reports_that_nobody_takes_are_dropped(make_trainer: Make) -> None:
 
     handle = make_trainer(train_func, workers=1, name="run").start()
     handle.wait(timeout=60)
-    with pytest.warns(UserWarning, match='3 reports of run "run" were dropped, as nobody took them in time') as told:
+    with pytest.warns(
+        UserWarning, match='3 reports of run "run" were dropped because they were not read in time'
+    ) as told:
         taken = [metrics["step"] for metrics in handle]
     assert taken == list(range(3, 10_003)) and len(told) == 1
 

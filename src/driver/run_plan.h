@@ -20,7 +20,7 @@
 
 namespace lockstep::driver {
 
-/// The program that workers are forked from, and what they find in it.
+/// The program that workers are forked from, and their sys.path and sys.argv.
 struct ProgramSpec {
   wire::Configure fork_server;
   std::vector<std::string> python_path;  ///< sys.path
@@ -32,8 +32,8 @@ struct FunctionSpec {
   std::string name;           ///< of a registered C++ function; empty in Python
   Bytes payload;              ///< what every worker gets: the pickled function and its configuration
   Bytes saved;                ///< kept in the run directory for restore(); may be empty
-  bool save_payload = false;  ///< what is kept there is the payload itself, of which there need be no second copy
-  std::string sha256;         ///< of what is kept, in hexadecimal digits
+  bool save_payload = false;  ///< keep the payload itself, without a second copy in memory
+  std::string sha256;         ///< of kept(), in hexadecimal digits
 
   const Bytes& kept() const { return save_payload ? payload : saved; }
 };
@@ -43,22 +43,22 @@ struct BackendSpec {
   std::optional<store::BackendNeeds> needs;  ///< kept for restore()
   std::shared_ptr<Service> service;          ///< what workers need to find each other; may be none
 
-  /// One that dies is started again alone.
+  /// A worker that dies is restarted alone.
   bool replaces_workers() const { return needs && needs->replace_workers; }
 };
 
-/// The run's part in a group of workers that stay from run to run. The defaults are for a run that has workers of its
-/// own.
+/// How the run uses a group of workers that stay alive between runs. The defaults are for a run that starts its own
+/// workers.
 struct GroupSpec {
   bool only_deaths = false;   ///< failures of other kinds are not retried
-  bool keep_workers = false;  ///< for the next run on the same agent; what the functions return comes back
-  bool record = true;         ///< false: work that is no run of its own leaves no directory
+  bool keep_workers = false;  ///< for the next run on the same agent; RunOutcome has what the functions return
+  bool record = true;         ///< false: the run leaves no directory
 };
 
 /// What connects the run with the process that started it.
 struct Wiring {
   std::function<Placement()> place;     ///< where the workers of the next attempt run; may throw
-  sys::SignalWatch* signals = nullptr;  ///< borrowed; what it sees ends the run cleanly
+  sys::SignalWatch* signals = nullptr;  ///< borrowed; a signal that it sees ends the run cleanly
   RunControl* control = nullptr;        ///< borrowed; may be none
   Hooks* hooks = nullptr;               ///< borrowed; may be none
 };
@@ -68,7 +68,7 @@ struct RunPlan {
   std::string trainer = "DataParallelTrainer";
   TrainerOptions options;            ///< checked; run.name and run.storage_path filled in
   Value metadata = Value::object();  ///< the user's, kept in run.json
-  bool restore = false;              ///< go on in the directory that is there
+  bool restore = false;              ///< continue in the existing directory
   ProgramSpec program;
   FunctionSpec function;
   BackendSpec backend;

@@ -46,6 +46,6 @@ def backend_config_of(backend: str | BackendConfig) -> BackendConfig:
     except ModuleNotFoundError as error:
         if error.name != module:
             raise
-        raise ConfigError(f"[sgd] backend {backend!r} is not there yet; use 'torch' or a BackendConfig") from None
+        raise ConfigError(f"[sgd] backend {backend!r} is not supported; use 'torch' or a BackendConfig") from None
     config: BackendConfig = found()
     return config

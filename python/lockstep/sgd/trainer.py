@@ -175,8 +175,8 @@ class Trainer:
         return SGDWorkerGroup(self, train_cls, args, kwargs)
 
     def to_tune_trainable(self, train_func: Callable[..., Any], dataset: Any = None) -> Any:
-        """Tuning is not there yet."""
-        raise NotAvailableError("[sgd] to_tune_trainable() needs tuning, which is not there yet; run() trains once")
+        """Tuning does not exist yet."""
+        raise NotAvailableError("[sgd] to_tune_trainable() needs tuning, which does not exist yet; run() trains once")
 
     # ------------------------------------------------------------------ what the latest run saved
 

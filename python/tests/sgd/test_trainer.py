@@ -266,7 +266,7 @@ def test_bad_arguments(make: MakeTrainer, trainer: Trainer) -> None:
         trainer.run(lambda: None, checkpoint="/nowhere/checkpoint")
     with pytest.raises(ValueError, match="is a list; it must be a data set"):
         trainer.run(save, dataset=[1])
-    with pytest.raises(NotImplementedError, match="not there yet"):
+    with pytest.raises(NotImplementedError, match="does not exist yet"):
         trainer.to_tune_trainable(save)
     assert trainer.latest_run_dir is None
 
