@@ -8,7 +8,6 @@
 #include <arrow/type.h>
 #include <arrow/type_traits.h>
 
-#include <utility>
 #include <vector>
 
 namespace lockstep::data {
@@ -54,7 +53,7 @@ std::shared_ptr<arrow::Table> table_of_numbers(const std::shared_ptr<arrow::Sche
         arrow::ArrayData::Make(field->type(), rows, {nullptr, arrow::SliceBuffer(memory, at, size)}, 0)));
     at += size;
   }
-  return arrow::Table::Make(schema, std::move(columns), rows);
+  return arrow::Table::Make(schema, columns, rows);
 }
 
 }  // namespace lockstep::data
