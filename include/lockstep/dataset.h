@@ -54,7 +54,12 @@ struct DataConfig {
   std::int64_t window = 100'000;  ///< rows that are shuffled among each other
   std::string equal = "pad";      ///< the last rows: "pad" divides evenly, "drop" drops, "uneven" deals like others
   int prefetch = 2;               ///< windows, or blocks where nothing is shuffled, that are read ahead
-  bool resume = true;             ///< go on where the data sets were when the checkpoint was saved
+  bool resume = true;             ///< continue where the data sets were when the checkpoint was saved
+
+  bool operator==(const DataConfig&) const = default;
 };
+
+/// Throws ConfigError that names the first wrong field, its value and what it must be.
+void validate(const DataConfig& config);
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lockstep import _pickling
@@ -107,9 +107,9 @@ def _raised(error: Exception) -> Raised:
     from lockstep import session
     from lockstep._failed_error import cause_of
     from lockstep._worker import describe
-    from lockstep.errors import Failure, LockstepError
+    from lockstep.errors import LockstepError
 
-    failure = Failure.from_dict({**describe(error), "rank": session.get_world_rank()})
+    failure = replace(describe(error), rank=session.get_world_rank())
     try:
         copy = pickle.loads(_pickling.dump_value(error))
         copy.add_note(f"\nTraceback of {failure.who}:\n{failure.traceback.rstrip()}")

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import lockstep._hooks
 import lockstep.callbacks
 import lockstep.config
+import lockstep.errors
 
 __version__: str
 LOOPBACK: str
@@ -51,14 +52,33 @@ class EncodedDict:
 def kill_leftovers() -> None:
     """For a fork server whose agent is gone: kills what its workers have left behind; see src/worker/zygote.h."""
 
+class Begin:
+    """What a worker is told at its start; see src/wire/messages.h. A new one is that of a lone worker."""
+
+    attempt: int
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    experiment_name: str
+    trial_name: str
+    trial_id: str
+    run_dir: str
+    env: dict[str, str]
+    cwd: str
+    python_path: list[str]
+    argv: list[str]
+    keep: bool
+    services: dict[str, Any]
+
 class WorkerSession:
     """One per worker process; see src/worker/worker_session.h."""
 
     def __init__(self, fd: int) -> None:
         """Reads the first message and starts the heartbeat."""
     @property
-    def begin(self) -> dict[str, Any]:
-        """The fields of Begin (env, python_path, cwd, ranks, peers, names, services), without checkpoint contents."""
+    def begin(self) -> Begin: ...
     def node_address(self, rank: int) -> str: ...
     def start(self) -> None:
         """Tells the driver that the function is about to run."""
@@ -76,11 +96,11 @@ class WorkerSession:
         """Rank 0's checkpoints hold this file from now on; empty contents: no longer."""
     def meet(self, value: bytes, timeout: float) -> bytes: ...
     def serve_calls(self, answer: Callable[[bytes], bytes]) -> None:
-        """Answers the driver's calls until no more come; does nothing unless ``begin["calls"]``."""
+        """Answers the driver's calls until no more come; does nothing if none will come."""
     def finish(self, value: bytes) -> None: ...
     def wait_for_next(self) -> tuple[WorkerSession, bytes] | None:
         """After finish() of a kept worker: its next session and payload; None if the agent is gone."""
-    def fail(self, failure: dict[str, Any]) -> None: ...
+    def fail(self, kind: str, type: str, message: str, traceback: str) -> None: ...
     @property
     def stopping(self) -> bool: ...
     def request_stop(self) -> None: ...
@@ -100,7 +120,7 @@ class RunOutcome:
     config: dict[str, Any]
     checkpoint: Checkpoint | None
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]]
-    failures: list[dict[str, Any]]
+    failures: list[lockstep.errors.Failure]
     error: str
     trainer: str
 
@@ -131,12 +151,12 @@ def read_function(path: str) -> tuple[bytes, list[str]]:
 
 def read_json(run: str, name: str) -> Any: ...
 def default_storage_path() -> str:
-    """Where runs lie unless they say otherwise: LOCKSTEP_STORAGE_PATH, or lockstep_results in the home directory."""
+    """LOCKSTEP_STORAGE_PATH, or else lockstep_results in the home directory."""
 
 class ScalingConfig:
     """The checked values of a ``lockstep.ScalingConfig``; see include/lockstep/config.h and src/store/settings.h.
 
-    This class and the three like it read the attributes that `names` lists from the object that is given, or from
+    This class and the four like it read the attributes that `names` lists from the object that is given, or from
     `instead`, and raise ConfigError for a wrong one. Without an object they hold the defaults.
     """
 
@@ -159,6 +179,11 @@ class RunConfig:
     failure_config: FailureConfig
     checkpoint_config: CheckpointConfig
     def __init__(self, given: lockstep.config.RunConfig = ..., **instead: object) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+class DataConfig:
+    names: ClassVar[tuple[str, ...]]
+    def __init__(self, given: lockstep.config.DataConfig = ..., **instead: object) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
 
 class BackendNeeds:
@@ -252,13 +277,14 @@ def end_by_signal(number: int) -> None:
     """Lets the process die of this signal when Python has ended, atexit functions included."""
 
 class AgentSlot:
-    """An agent that stays between runs, with the workers that they keep; see src/train/launch.h."""
+    """A connection to the agent that stays open between runs, with the workers that they keep; see
+    src/train/agent_slot.h."""
 
     def __init__(self) -> None: ...
     def stop(self) -> None:
-        """Ends it with all its workers, in the middle of a run too."""
+        """Ends its workers, also during a run."""
     def kept(self) -> tuple[int, str]:
-        """How many workers a run has kept that still live, and how others ended, in words."""
+        """How many kept workers are alive, and a text that says how the others ended."""
     @property
     def in_run(self) -> bool:
         """Whether the calling thread is in a run on this agent."""
@@ -323,7 +349,7 @@ class Deal:
     def __len__(self) -> int:
         """The number of the rank's places, the padding included."""
     def position_after(self, batches: int) -> int:
-        """How many places are used when every rank has had so many batches."""
+        """How many places are used when every rank has had this many batches."""
 
 class SampleOrder:
     """The shuffled order of one epoch, which is that of torch.randperm()."""

@@ -251,7 +251,7 @@ class WorkerData:
             Order(config.seed, config.shuffles(name), config.window),
             rank=self._rank if is_split else 0,
             world_size=self._world_size if is_split else 1,
-            equal=config.equal,
+            equal=False if config.equal == "uneven" else config.equal,
             prefetch=config.prefetch,
             name=name,
             cache=self._cache(name) if is_split else None,
@@ -266,10 +266,10 @@ class WorkerData:
         from lockstep.data._native import native
 
         begin = self._core.begin
-        ranks = begin["local_world_size"]
+        ranks = begin.local_world_size
         if ranks == 1:
             return None
-        parts = [begin[key] for key in ("run_dir", "trial_id", "attempt", "node_rank")]
+        parts = (begin.run_dir, begin.trial_id, begin.attempt, begin.node_rank)
         return native.SharedCache.join(hashlib.sha256(repr((*parts, name)).encode()).hexdigest()[:32], ranks)
 
     def keep_positions(self) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lockstep import _core, _pickling, _run_data, _sources, _worker_imports, session
 from lockstep._calls import answer
 from lockstep._exception_classes import type_name
-from lockstep.errors import LockstepError, StopTraining, StorageError
+from lockstep.errors import Failure, LockstepError, StopTraining, StorageError
 
 if TYPE_CHECKING:
     from lockstep.backend import BackendConfig
@@ -129,7 +129,7 @@ def _train(core: _core.WorkerSession, payload: bytes | mmap.mmap) -> Any:
     if _backend is not None:
         _backend.on_function_start()
     core.serve_calls(answer)
-    return _call(loaded.function, loaded.config, core.begin["keep"])
+    return _call(loaded.function, loaded.config, core.begin.keep)
 
 
 def _call(function: Callable[..., Any], config: Any, keep: bool) -> Any:
@@ -147,7 +147,7 @@ def _call(function: Callable[..., Any], config: Any, keep: bool) -> Any:
 
 def _end_well(core: _core.WorkerSession, value: Any) -> int | None:
     """Reports the end of the run. Returns the exit code, or None if the worker is kept; only then `value` is sent."""
-    if core.begin["keep"]:
+    if core.begin.keep:
         packed = _pickling.dump_value(value)
         _flush()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -169,7 +169,7 @@ def _end_badly(core: _core.WorkerSession, error: BaseException) -> int:
     if not core.stopping:
         return _fail(core, error)
     if not isinstance(error, KeyboardInterrupt):  # a barrier that Ctrl-C interrupted, or a consequence of it
-        sys.stderr.write(describe(error)["traceback"])
+        sys.stderr.write(describe(error).traceback)
     # Send the reports first: the run waits for this process only for a limited time.
     _flush()
     core.finish(b"")
@@ -187,18 +187,20 @@ def _end_of_child(error: BaseException) -> int:
 
 
 def _fail(core: _core.WorkerSession, error: BaseException) -> int:
-    _sources.hide_changed(error, _sources.created(core.begin["run_dir"]))
-    failure = {key: text.encode("utf-8", "backslashreplace").decode() for key, text in describe(error).items()}
+    _sources.hide_changed(error, _sources.created(core.begin.run_dir))
+    found = describe(error)
+    texts = {"kind": found.kind, "type": found.type, "message": found.message, "traceback": found.traceback}
+    failure = {key: text.encode("utf-8", "backslashreplace").decode() for key, text in texts.items()}
     sys.stderr.write(failure["traceback"])
     _flush()
-    core.fail(failure)
+    core.fail(**failure)
     _end_python()
     code = error.code if isinstance(error, SystemExit) else 1
     return code if isinstance(code, int) and 0 < code < 256 else 1
 
 
-def describe(error: BaseException) -> dict[str, Any]:
-    """The fields of a Failure that a worker can know."""
+def describe(error: BaseException) -> Failure:
+    """The failure, as far as the worker knows it."""
     if isinstance(error, _PayloadError) and error.__cause__ is not None:
         message, error = str(error), error.__cause__
     else:
@@ -209,15 +211,11 @@ def describe(error: BaseException) -> dict[str, Any]:
         kind = "storage" if isinstance(error, StorageError) else "exception"
         name = type_name(type(error))
     first_line, *more = message.strip().splitlines() or [""]
-    return {
-        "kind": kind,
-        "type": name,
-        "message": first_line + (" ..." if more else ""),
-        "traceback": "".join(traceback.format_exception(type(error), error, _users_frames(error.__traceback__))),
-    }
+    lines = traceback.format_exception(type(error), error, _users_frames(error.__traceback__))
+    return Failure(kind, type=name, message=first_line + (" ..." if more else ""), traceback="".join(lines))
 
 
-def _enter(begin: Mapping[str, Any], stacks_fd: int) -> None:
+def _enter(begin: _core.Begin, stacks_fd: int) -> None:
     """Makes the process look like the one that called fit()."""
     # New stream objects: the fork server's are configured for where it wrote, perhaps a file.
     sys.stdout = sys.__stdout__ = _stream(1)  # type: ignore[misc]
@@ -225,10 +223,10 @@ def _enter(begin: Mapping[str, Any], stacks_fd: int) -> None:
     faulthandler.enable(file=sys.stderr, all_threads=True)
     _core.install_native_stacks(stacks_fd)
     faulthandler.register(signal.SIGUSR2, file=stacks_fd, all_threads=True, chain=True)  # then the native one
-    _set_environment(begin["env"])
-    os.chdir(begin["cwd"])
-    sys.path[:] = begin["python_path"]
-    sys.argv[:] = begin["argv"]
+    _set_environment(begin.env)
+    os.chdir(begin.cwd)
+    sys.path[:] = begin.python_path
+    sys.argv[:] = begin.argv
     sys.path_importer_cache.clear()
     _set_blas_threads()
     _worker_imports.load()

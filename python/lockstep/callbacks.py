@@ -15,7 +15,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -408,10 +408,8 @@ class CallbackAdapter:
         kind = self._checkpoint_type or Checkpoint
         self._call("on_checkpoint", kind._from_handle(checkpoint), metrics)
 
-    def on_attempt_failed(self, failures: Sequence[Mapping[str, Any]], again: bool) -> None:
-        from lockstep.errors import Failure
-
-        self._call("on_attempt_failed", [Failure.from_dict(fields) for fields in failures], again)
+    def on_attempt_failed(self, failures: list[Failure], again: bool) -> None:
+        self._call("on_attempt_failed", failures, again)
 
     def on_end(self, outcome: Any) -> None:
         from lockstep.result import Result

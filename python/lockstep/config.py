@@ -1,7 +1,7 @@
 """How a run is set up. Plain dataclasses, checked when they are made and again when a trainer takes them.
 
-The rules are the core's: ``_to_core()`` hands the values over, and the struct of the same name in
-``include/lockstep/config.h`` says what they must be. Checked here is only what Python alone knows.
+The core has the rules: ``_to_core()`` passes the values to the struct of the same name in
+``include/lockstep/config.h``. This module checks only what Python alone knows.
 
 >>> from lockstep import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 >>> ScalingConfig(num_workers=4).num_workers
@@ -44,12 +44,12 @@ class ScalingConfig:
 
     num_workers: int = 1
     use_gpu: bool = False
-    """One GPU a worker, unless resources_per_worker says more."""
+    """One GPU per worker, unless resources_per_worker says otherwise."""
     resources_per_worker: Mapping[str, float] | None = None
-    """"CPU", "GPU" or names of your own; never oversubscribed."""
+    """Amounts of "CPU", "GPU" or your own names. None is given out twice."""
     placement_strategy: str = "PACK"
     trainer_resources: Mapping[str, float] | None = None
-    """Accepted and checked; the driver runs in your own process, so nothing is reserved for it."""
+    """Accepted and checked, without effect: the driver runs in your process."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -71,7 +71,7 @@ class ScalingConfig:
 
 @dataclass
 class FailureConfig:
-    """How often a run may start again after a failure.
+    """How often a run may be retried after a failure.
 
     >>> FailureConfig(max_failures=-1).max_failures  # no limit
     -1
@@ -79,7 +79,7 @@ class FailureConfig:
 
     max_failures: int = 0
     fail_fast: bool | str = False
-    """Accepted as in Ray: it says that the first failure ends the run, which ``max_failures=0`` means anyway."""
+    """Accepted as in Ray, with ``max_failures=0`` only, which already ends the run at the first failure."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -107,12 +107,12 @@ class CheckpointConfig:
     """
 
     num_to_keep: int | None = None
-    """The best so many, and always the latest. 0: in memory only, nothing is written."""
+    """How many of the best stay on disk; the latest always does. None: all. 0: in memory only, nothing is written."""
     checkpoint_score_attribute: str | None = None
     """Read from the checkpoint's dict first, else from the metrics. None: later is better."""
     checkpoint_score_order: str = "max"
     checkpoint_frequency: int = 0
-    """Only for trainers that make the checkpoints themselves; a training function reports its own."""
+    """Must be 0: a training function reports its checkpoints itself."""
     checkpoint_at_end: bool | None = None
     keep_all_ranks: bool = False
     """Merge the parts that all ranks report, for sharded models; by default rank 0's checkpoint is the checkpoint."""
@@ -130,7 +130,7 @@ class CheckpointConfig:
             _check_bool("CheckpointConfig", "checkpoint_at_end", self.checkpoint_at_end)
 
     def validate_for_function(self) -> None:
-        """As validate(), for a training function: nobody but itself can make its checkpoints."""
+        """As validate(); also refuses fields that ask the trainer to make checkpoints."""
         self.validate()
         for field, value in (
             ("checkpoint_frequency", self.checkpoint_frequency),
@@ -162,36 +162,31 @@ class DataConfig:
     datasets_to_shuffle: str | Sequence[str] | None = ("train",)
     """The data sets whose rows come in another order in each epoch, or ``"all"``. The others keep their order."""
     seed: int = 0
-    """Of the shuffle. The same seed gives the same orders, for any number of workers."""
+    """The seed of the shuffle. The same seed gives the same orders, for any number of workers."""
     window: int = 100_000
     """Rows that are shuffled among each other."""
     equal: bool | str = True
-    """Whether all ranks get equally many batches: ``True`` or ``"pad"`` divides the last rows evenly, and repeats a row
-    where there are too few; ``"drop"`` drops them. ``False`` deals them like the others."""
+    """Whether all ranks get the same number of batches. ``"pad"`` (or ``True``) divides the last rows evenly, repeating
+    a row where there are too few; ``"drop"`` drops them; ``"uneven"`` (or ``False``) deals them like the others."""
     prefetch: int = 2
     """Windows, or blocks where nothing is shuffled, that are read ahead."""
     resume: bool = True
-    """Whether workers that start from a checkpoint go on where the data sets were when it was saved."""
+    """Whether workers that start from a checkpoint continue where the data sets were when it was saved."""
 
     def __post_init__(self) -> None:
         self.validate()
 
     def validate(self) -> None:
         """Raises ConfigError naming the field, its value and what it must be."""
-        for field in ("datasets_to_split", "datasets_to_shuffle"):
-            names = getattr(self, field)
-            if names is None:
-                continue
-            is_list = isinstance(names, (list, tuple, set, frozenset)) and all(isinstance(name, str) for name in names)
-            if names != "all" and not is_list:
-                _refuse("DataConfig", field, names, 'it must be "all" or a list of names of data sets')
-        for field, least, most in (("seed", 0, 2**64 - 1), ("window", 1, 2**62), ("prefetch", 1, 1000)):
-            value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                _refuse("DataConfig", field, value, f"it must be a whole number from {least} to {most}")
-        if self.equal not in (True, False, "pad", "drop"):
-            _refuse("DataConfig", "equal", self.equal, 'it must be True, "pad", "drop" or False')
-        _check_bool("DataConfig", "resume", self.resume)
+        self._to_core()
+
+    def _to_core(self) -> _core.DataConfig:
+        def names(given: object) -> object:
+            return () if isinstance(given, str) and given == "all" else given
+
+        split, shuffle = names(self.datasets_to_split), names(self.datasets_to_shuffle)
+        equal = ("pad" if self.equal else "uneven") if isinstance(self.equal, bool) else self.equal
+        return _core.DataConfig(self, datasets_to_split=split, datasets_to_shuffle=shuffle, equal=equal)
 
     def splits(self, name: str) -> bool:
         """Whether each rank gets its part of this data set."""
@@ -213,31 +208,32 @@ class RunConfig:
     name: str | None = None
     """One path component. None: <Trainer>_<Y-m-d_H-M-S>."""
     storage_path: str | os.PathLike[str] | None = None
-    """Where run directories are made. None: ~/lockstep_results, or LOCKSTEP_STORAGE_PATH where that is set."""
+    """Where run directories are made. None: LOCKSTEP_STORAGE_PATH, or else ~/lockstep_results."""
     callbacks: Sequence[Callback] | None = None
     failure_config: FailureConfig | None = None
     checkpoint_config: CheckpointConfig | None = None
     verbose: int = 1
-    """0: silent. 1: start and end, progress, warnings and what workers print. 2, 3, as in scripts for Ray: as 1."""
+    """0: silent. 1: start and end, progress, warnings and what workers print. 2 and 3 mean the same as 1."""
     hang_timeout: float | timedelta | None = None
-    """A rank without progress for so long (seconds) hangs: the attempt fails. None: never."""
+    """In seconds: a rank without progress for this long hangs, and the attempt fails. None: no limit."""
     heartbeat_timeout: float | timedelta = 10.0
+    """In seconds: a worker without a heartbeat for this long counts as dead, and the attempt fails."""
     max_report_size: int = 16_000_000
-    """Most bytes of metrics in one report, up to 2**30. What is bigger belongs into a checkpoint."""
+    """Maximum size of the metrics in one report, in bytes, up to 2**30. Put larger values into a checkpoint."""
     local_dir: str | os.PathLike[str] | None = None
     """Another spelling of storage_path."""
     stop: Mapping[str, float] | Callable[[str, dict[str, Any]], Any] | None = None
-    """When the run ends early: at least so much of a metric, ``{"training_iteration": 10}``, or a function that is
-    given the trial's id and a result of rank 0. None: when the training function returns."""
+    """When the run ends early: once a metric is at least this large, ``{"training_iteration": 10}``, or once a function
+    of the trial's id and rank 0's metrics returns True. None: when the training function returns."""
     sync_config: Any = None
-    """Of tuning, as the next: not there yet."""
+    """Refused, like progress_reporter: it is part of tuning, which does not exist yet."""
     progress_reporter: Any = None
     log_to_file: Any = False
-    """Accepted for scripts written for Ray: what workers print is always in the run directory."""
+    """Accepted as in Ray, without effect: what workers print is always in the run directory."""
     log_to_console: str = "rank0"
-    """Whose output is shown: ``"rank0"``, ``"all"`` or ``"none"``. The files hold that of every rank."""
+    """Whose output is shown: ``"rank0"``, ``"all"`` or ``"none"``. The log files have the output of every rank."""
     wait_for_resources: bool = True
-    """Whether a run that needs what other runs of this process hold waits for them. False: EngineError at once."""
+    """Whether a run waits for resources that other runs of this process hold. False: it raises EngineError at once."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -258,7 +254,7 @@ class RunConfig:
         for field in ("sync_config", "progress_reporter"):
             if getattr(self, field) is not None:
                 _refuse(
-                    where, field, getattr(self, field), "it belongs to tuning, which is not there yet; leave it out"
+                    where, field, getattr(self, field), "it is part of tuning, which does not exist yet; leave it out"
                 )
         _check_callbacks(where, self.callbacks)
         for config in (self.failure_config, self.checkpoint_config):
@@ -266,7 +262,7 @@ class RunConfig:
                 config.validate()
 
     def _to_core(self, **instead: object) -> _core.RunConfig:
-        """`instead`: values of fields that are not as they are here."""
+        """`instead`: values that replace those of fields."""
         field = "local_dir" if self.storage_path is None else "storage_path"
         path = getattr(self, field)
         given = {
@@ -301,7 +297,7 @@ def local_path(path: str | os.PathLike[str], what: str) -> str:
 def run_path(path: str | os.PathLike[str], what: str) -> str:
     """The directory of the run that a user names: a path, or a name in the default storage path.
 
-    Where there is no run, the path.
+    Returns the path if there is no run.
     """
     place = local_path(path, what)
     found = _core.find_run(os.fspath(path))
@@ -309,7 +305,7 @@ def run_path(path: str | os.PathLike[str], what: str) -> str:
 
 
 def seconds(value: float | timedelta, what: str) -> float:
-    """A duration in seconds; refuses what is not positive and finite."""
+    """A duration in seconds. Raises ConfigError unless it is positive and finite."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not (0 < number < math.inf):
         raise ConfigError(f"{what} is {value!r}; it must be a positive number of seconds or a timedelta")
@@ -317,10 +313,8 @@ def seconds(value: float | timedelta, what: str) -> float:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """`value` as JSON can hold it, for people and for C++ to read; what is not plain becomes its repr.
-
-    An object of a dataclass is the dict of its fields.
-    """
+    """`value` as JSON can hold it. A dataclass instance becomes the dict of its fields; other objects become their
+    repr."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -344,7 +338,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def is_dataclass_object(value: object) -> bool:
-    """Whether it is an object of a dataclass, and not the class."""
+    """Whether it is an instance of a dataclass, not the class."""
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
@@ -385,4 +379,4 @@ def _check_callbacks(where: str, value: object) -> None:
         if isinstance(callback, type) and issubclass(callback, Callback):
             _refuse(where, "callbacks", value, f"it holds the class {callback.__name__}; write {callback.__name__}()")
         if not isinstance(callback, Callback):
-            _refuse(where, "callbacks", value, f"{callback!r} is no lockstep.Callback")
+            _refuse(where, "callbacks", value, f"{callback!r} is not a lockstep.Callback")

@@ -15,7 +15,7 @@ Messages have the form ``[where] what happened, with the values that matter; wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -78,21 +78,6 @@ class Failure:
     """The last lines that the rank printed."""
     time: float = 0.0
     """When the driver heard of it, in seconds since 1970; 0: unknown."""
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Failure:
-        """The failure that `fields` (an entry of ``run.json``) describes; missing ones keep their defaults."""
-        return cls(
-            kind=str(fields.get("kind", "internal")),
-            rank=int(fields.get("rank", -1)),
-            node=str(fields.get("node", "")),
-            attempt=int(fields.get("attempt", 0)),
-            message=str(fields.get("message", "")),
-            type=str(fields.get("type", "")),
-            traceback=str(fields.get("traceback", "")),
-            log_lines=tuple(fields.get("log_lines", ())),
-            time=float(fields.get("time", 0.0)),
-        )
 
     @property
     def summary(self) -> str:

@@ -183,7 +183,7 @@ class Result:
             best_checkpoints=[
                 (checkpoint_type._from_handle(kept), Metrics(metrics)) for kept, metrics in outcome.best_checkpoints
             ],
-            failures=[Failure.from_dict(failure) for failure in outcome.failures],
+            failures=outcome.failures,
             config=config,
         )
         if result.state == "failed":

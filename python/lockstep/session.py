@@ -40,16 +40,16 @@ class _Session:
     def __init__(self, core: _core.WorkerSession | _NoRun, before: _Session | None = None) -> None:
         begin = core.begin
         self.core = core
-        self.rank: int = begin["rank"]
-        self.world_size: int = begin["world_size"]
-        self.local_rank: int = begin["local_rank"]
-        self.local_world_size: int = begin["local_world_size"]
-        self.node_rank: int = begin["node_rank"]
-        self.attempt: int = begin["attempt"]
-        self.experiment_name: str = begin["experiment_name"]
-        self.trial_name: str = begin["trial_name"]
-        self.trial_id: str = begin["trial_id"]
-        self.run_dir: str = begin["run_dir"]
+        self.rank: int = begin.rank
+        self.world_size: int = begin.world_size
+        self.local_rank: int = begin.local_rank
+        self.local_world_size: int = begin.local_world_size
+        self.node_rank: int = begin.node_rank
+        self.attempt: int = begin.attempt
+        self.experiment_name: str = begin.experiment_name
+        self.trial_name: str = begin.trial_name
+        self.trial_id: str = begin.trial_id
+        self.run_dir: str = begin.run_dir or "."
         self.keeps_checkpoints: bool = core.keeps_checkpoints
         self.unwraps_models: bool = before is not None and before.unwraps_models
         """Whether checkpoints hold models without DistributedDataParallel or torch.compile around them."""
@@ -72,18 +72,7 @@ class _Session:
 class _NoRun:
     """Stands in for the core in a process that is not a worker."""
 
-    begin: ClassVar[dict[str, Any]] = {
-        "rank": 0,
-        "world_size": 1,
-        "local_rank": 0,
-        "local_world_size": 1,
-        "node_rank": 0,
-        "attempt": 0,
-        "experiment_name": "",
-        "trial_name": "",
-        "trial_id": "",
-        "run_dir": ".",
-    }
+    begin: ClassVar[_core.Begin] = _core.Begin()
     keeps_checkpoints = True
     stopping = False
 

@@ -1,4 +1,5 @@
 #include <lockstep/config.h>
+#include <lockstep/dataset.h>
 #include <pybind11/stl.h>
 
 #include <climits>
@@ -60,6 +61,21 @@ bool read(const Asked& asked, int& out) {
   return true;
 }
 
+bool read(const Asked& asked, std::int64_t& out) {
+  if (PyBool_Check(asked.given.ptr()) || !PyLong_Check(asked.given.ptr())) return false;
+  int overflow = 0;
+  out = PyLong_AsLongLongAndOverflow(asked.given.ptr(), &overflow);
+  return overflow == 0;
+}
+
+bool read(const Asked& asked, std::uint64_t& out) {
+  if (PyBool_Check(asked.given.ptr()) || !PyLong_Check(asked.given.ptr())) return false;
+  out = PyLong_AsUnsignedLongLong(asked.given.ptr());
+  if (PyErr_Occurred() == nullptr) return true;
+  PyErr_Clear();  // negative or too large
+  return false;
+}
+
 /// If the default is empty, it is written as None, and an empty text is refused.
 bool read(const Asked& asked, std::string& out) {
   if (out.empty() && asked.given.is_none()) return true;
@@ -100,6 +116,20 @@ bool read(const Asked& asked, std::map<std::string, double>& out) {
     const auto name = utf8_of(pair[0]);
     if (!name) return false;
     out[*name] = number_of(pair[1]);
+  }
+  return true;
+}
+
+/// Names; None stands for the default.
+bool read(const Asked& asked, std::vector<std::string>& out) {
+  if (asked.given.is_none()) return true;
+  if (!PyList_Check(asked.given.ptr()) && !PyTuple_Check(asked.given.ptr()) && !PyAnySet_Check(asked.given.ptr()))
+    return false;
+  out.clear();
+  for (const py::handle item : asked.given) {
+    const auto name = utf8_of(item);
+    if (!name) return false;
+    out.push_back(*name);
   }
   return true;
 }
@@ -169,6 +199,7 @@ void bind_config(py::module_& module) {
   bind_settings<FailureConfig>(module);
   bind_settings<CheckpointConfig>(module);
   bind_settings<RunConfig>(module);
+  bind_settings<DataConfig>(module);
 }
 
 }  // namespace lockstep::python

@@ -187,7 +187,14 @@ py::list to_python_bytes(const std::vector<Bytes>& values) {
 
 py::list to_python(const std::vector<Failure>& failures) {
   py::list list;
-  for (const Failure& failure : failures) list.append(to_python(lockstep::to_value(failure)));
+  if (failures.empty()) return list;
+  const py::object make = py::module_::import("lockstep.errors").attr("Failure");
+  for (const Failure& each : failures) {
+    py::list lines;
+    for (const std::string& line : each.log_lines) lines.append(to_text(line));
+    list.append(make(std::string(to_string(each.kind)), each.rank, to_text(each.node), each.attempt,
+                     to_text(each.message), to_text(each.type), to_text(each.traceback), py::tuple(lines), each.time));
+  }
   return list;
 }
 

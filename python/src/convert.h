@@ -27,7 +27,7 @@ Bytes to_bytes(const py::bytes& bytes);
 py::bytes to_python_bytes(const Bytes& bytes);
 py::list to_python_bytes(const std::vector<Bytes>& values);
 
-/// As dicts.
+/// As a list of lockstep.errors.Failure.
 py::list to_python(const std::vector<Failure>& failures);
 
 }  // namespace lockstep::python

@@ -1,14 +1,13 @@
 #include <lockstep/session.h>
 #include <pybind11/stl.h>
 
-#include "base/failure.h"
 #include "base/json.h"
 #include "bindings.h"
 #include "checkpoint.h"
 #include "convert.h"
 #include "sys/node.h"
 #include "sys/sockets.h"
-#include "wire/codec.h"
+#include "wire/messages.h"
 #include "worker/native_stacks.h"
 #include "worker/worker_session.h"
 #include "worker/zygote.h"
@@ -18,10 +17,31 @@ namespace {
 
 using worker::WorkerSession;
 
-py::dict begin_of(const WorkerSession& session) {
-  wire::Begin begin = session.begin();
-  begin.checkpoint_files.clear();
-  return to_python(wire::to_value(begin));
+/// Binds a field of Begin as Python shows it: texts are str, maps are dicts.
+template <class Bound, class T>
+void bind_field(Bound& bound, const char* name, T wire::Begin::*field) {
+  bound.def_property_readonly(name, [field](const wire::Begin& self) { return to_python(Value(self.*field)); });
+}
+
+void bind_begin(py::module_& module) {
+  py::class_<wire::Begin> bound(module, "Begin");
+  bound.def(py::init<>());
+  bind_field(bound, "attempt", &wire::Begin::attempt);
+  bind_field(bound, "rank", &wire::Begin::rank);
+  bind_field(bound, "world_size", &wire::Begin::world_size);
+  bind_field(bound, "local_rank", &wire::Begin::local_rank);
+  bind_field(bound, "local_world_size", &wire::Begin::local_world_size);
+  bind_field(bound, "node_rank", &wire::Begin::node_rank);
+  bind_field(bound, "experiment_name", &wire::Begin::experiment_name);
+  bind_field(bound, "trial_name", &wire::Begin::trial_name);
+  bind_field(bound, "trial_id", &wire::Begin::trial_id);
+  bind_field(bound, "run_dir", &wire::Begin::run_dir);
+  bind_field(bound, "env", &wire::Begin::env);
+  bind_field(bound, "cwd", &wire::Begin::cwd);
+  bind_field(bound, "python_path", &wire::Begin::python_path);
+  bind_field(bound, "argv", &wire::Begin::argv);
+  bind_field(bound, "keep", &wire::Begin::keep);
+  bind_field(bound, "services", &wire::Begin::services);
 }
 
 /// Without metrics (None) it is only a checkpoint. `checkpoint` is True for one that this rank does not keep. Returns
@@ -46,6 +66,7 @@ bool report(WorkerSession& session, const std::optional<py::dict>& metrics, cons
 
 void bind_session(py::module_& module) {
   module.def("kill_leftovers", &worker::kill_leftovers);
+  bind_begin(module);
   // The session lives until the process ends: a fork of the worker has none of its threads and must not try to join
   // them.
   py::class_<WorkerSession, std::unique_ptr<WorkerSession, py::nodelete>>(module, "WorkerSession")
@@ -53,7 +74,7 @@ void bind_session(py::module_& module) {
         const py::gil_scoped_release unlocked;
         return new WorkerSession(fd);
       }))
-      .def_property_readonly("begin", &begin_of)
+      .def_property_readonly("begin", &WorkerSession::begin)
       .def("node_address", &WorkerSession::node_address)
       .def_property_readonly("keeps_checkpoints", &WorkerSession::keeps_checkpoints)
       .def("start", &WorkerSession::start, py::call_guard<py::gil_scoped_release>())
@@ -106,12 +127,19 @@ void bind_session(py::module_& module) {
              return py::make_tuple(std::unique_ptr<WorkerSession, py::nodelete>(next->session.release()),
                                    to_python_bytes(next->payload));
            })
-      .def("fail",
-           [](WorkerSession& session, const py::dict& failure) {
-             Value plain = to_value(failure, "failure");
-             const py::gil_scoped_release unlocked;
-             session.fail(failure_from_value(plain));
-           })
+      .def(
+          "fail",
+          [](WorkerSession& session, const std::string& kind, std::string type, std::string message,
+             std::string traceback) {
+            Failure failure;
+            failure.kind = failure_kind(kind);
+            failure.type = std::move(type);
+            failure.message = std::move(message);
+            failure.traceback = std::move(traceback);
+            const py::gil_scoped_release unlocked;
+            session.fail(failure);
+          },
+          py::arg("kind"), py::arg("type"), py::arg("message"), py::arg("traceback"))
       .def("request_stop", &WorkerSession::request_stop, py::call_guard<py::gil_scoped_release>())
       .def("should_stop", &WorkerSession::should_stop, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("stopping", &WorkerSession::stopping);

@@ -95,7 +95,18 @@ def on_nodes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def enter(*addresses: str) -> None:
         core: Any = SimpleNamespace(
             keeps_checkpoints=True,
-            begin={**session._NoRun.begin, "world_size": len(addresses)},
+            begin=SimpleNamespace(
+                rank=0,
+                world_size=len(addresses),
+                local_rank=0,
+                local_world_size=1,
+                node_rank=0,
+                attempt=0,
+                experiment_name="",
+                trial_name="",
+                trial_id="",
+                run_dir="",
+            ),
             node_address=addresses.__getitem__,
             meet=lambda value, timeout: value,
         )

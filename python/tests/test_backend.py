@@ -70,7 +70,7 @@ class WithStore(BackendConfig):
 
 def test_a_rank_is_told_its_place_in_the_store_that_the_run_hosts(tmp_path: Path) -> None:
     def put() -> None:
-        place = session._get("put").core.begin["services"]["rendezvous"]
+        place = session._get("put").core.begin.services["rendezvous"]
         connection = http.client.HTTPConnection(place["address"], place["port"], timeout=30)
         connection.request("PUT", f"/ranks/{place['rank']}", b"here")
         session.report({"status": connection.getresponse().status, "host": place["host"], "address": place["address"]})

@@ -61,7 +61,7 @@ from lockstep.config import plain
         (lambda: RunConfig(storage_path=3), "storage_path is 3"),
         (lambda: RunConfig(storage_path="/a", local_dir="/b"), "another spelling"),
         (lambda: RunConfig(callbacks=[Callback]), "write Callback()"),
-        (lambda: RunConfig(callbacks=[object()]), "no lockstep.Callback"),
+        (lambda: RunConfig(callbacks=[object()]), "is not a lockstep.Callback"),
         (lambda: RunConfig(callbacks=Callback()), "must be a list"),
         (lambda: RunConfig(failure_config={"max_failures": 1}), "must be a FailureConfig"),
         (lambda: RunConfig(checkpoint_config=3), "must be a CheckpointConfig"),

@@ -55,11 +55,6 @@ def test_failed_error_can_be_pickled() -> None:
     assert again.failures == error.failures
 
 
-def test_failure_from_dict_keeps_defaults() -> None:
-    failure = Failure.from_dict({"kind": "signal", "rank": 2, "log_lines": ["a", "b"], "time": 2.5})
-    assert failure == Failure("signal", rank=2, log_lines=("a", "b"), time=2.5)
-
-
 @pytest.mark.parametrize("key", ["labels", 5, ("a", 1)])
 def test_cause_of_a_key_error_has_the_key(key: object) -> None:
     cause = cause_of(Failure("exception", 0, message=str(KeyError(key)), type="KeyError"))
@@ -428,7 +423,7 @@ def test_the_cause_is_exactly_of_the_class_where_that_can_say_the_message() -> N
 def test_result_error_is_of_both_types_and_says_what_was_called() -> None:
     class Outcome:
         path, state, metrics, checkpoint, best_checkpoints = "/runs/a", "failed", {"loss": 1}, None, ()
-        failures = ({"kind": "exception", "rank": 1, "message": "boom", "type": type_name(global_error)},)
+        failures = (Failure("exception", 1, message="boom", type=type_name(global_error)),)
         error, trainer = "", "DataParallelTrainer"
 
     result = Result._from_outcome(Outcome, function=_uses_global)  # type: ignore[arg-type]

@@ -22,25 +22,23 @@ class FakeSession:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.begin = {
-            "rank": 1,
-            "world_size": 2,
-            "local_rank": 1,
-            "local_world_size": 2,
-            "node_rank": 0,
-            "attempt": 0,
-            "experiment_name": "mine",
-            "trial_name": "mine_1",
-            "trial_id": "1",
-            "run_dir": str(place),
-            "keep_all_ranks": False,
-            "env": {"PATH": "/bin", "ONLY": "this"},
-            "cwd": str(place),
-            "python_path": ["/one", *sys.path],
-            "argv": ["train.py", "--lr", "1"],
-            "keep": False,
-            "calls": False,
-        }
+        self.begin = SimpleNamespace(
+            rank=1,
+            world_size=2,
+            local_rank=1,
+            local_world_size=2,
+            node_rank=0,
+            attempt=0,
+            experiment_name="mine",
+            trial_name="mine_1",
+            trial_id="1",
+            run_dir=str(place),
+            env={"PATH": "/bin", "ONLY": "this"},
+            cwd=str(place),
+            python_path=["/one", *sys.path],
+            argv=["train.py", "--lr", "1"],
+            keep=False,
+        )
 
     def tell(self, what: str, value: Any = None) -> None:
         with open(self.place / "told", "a") as file:
@@ -62,7 +60,7 @@ class FakeSession:
     def finish(self, value: bytes) -> None:
         self.tell("finish")
 
-    def fail(self, failure: dict[str, Any]) -> None:
+    def fail(self, **failure: str) -> None:
         self.tell("fail", failure)
 
 

@@ -88,6 +88,12 @@ Value to_value(const RunSettings& settings) {
   return out;
 }
 
+Value to_value(const DataConfig& config) {
+  Value out = Value::object();
+  write_settings(config, out);
+  return out;
+}
+
 RunSettings run_settings_from(const Value& config_run) {
   return read_as_written("run.json", [&] {
     RunSettings settings;

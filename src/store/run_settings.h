@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/config.h>
+#include <lockstep/dataset.h>
 
 #include <filesystem>
 #include <map>
@@ -32,6 +33,7 @@ struct RunSettings {
 };
 
 Value to_value(const RunSettings& settings);
+Value to_value(const DataConfig& config);
 
 /// The inverse. Missing values keep their defaults; throws StorageError if a value has another type.
 RunSettings run_settings_from(const Value& config_run);

@@ -31,6 +31,8 @@ std::string value_text(double value) {
   return text;
 }
 std::string value_text(int value) { return std::to_string(value); }
+std::string value_text(std::int64_t value) { return std::to_string(value); }
+std::string value_text(std::uint64_t value) { return std::to_string(value); }
 std::string value_text(bool value) { return value ? "True" : "False"; }
 std::string value_text(Duration value) { return value_text(value.count()); }
 std::string value_text(const std::string& value) { return in_single_quotes(value); }
@@ -40,6 +42,11 @@ std::string value_text(const Amounts& amounts) {
   for (const auto& [name, amount] : amounts)
     text += (text.empty() ? "" : ", ") + in_single_quotes(name) + ": " + value_text(amount);
   return "{" + text + "}";
+}
+std::string value_text(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + in_single_quotes(name);
+  return "[" + text + "]";
 }
 template <class T>
 std::string value_text(const std::optional<T>& value) {
@@ -78,6 +85,9 @@ bool seconds_or_nothing(const std::optional<Duration>& value) { return !value ||
 bool strategy(const std::string& value) { return is_one_of(value, {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}); }
 bool order(const std::string& value) { return is_one_of(value, {"max", "min"}); }
 bool shown_ranks(const std::string& value) { return is_one_of(value, {"rank0", "all", "none"}); }
+bool window(const std::int64_t& value) { return value >= 1 && value <= std::int64_t{1} << 62; }
+bool prefetch(const int& value) { return value >= 1 && value <= 1000; }
+bool tail(const std::string& value) { return is_one_of(value, {"pad", "drop", "uneven"}); }
 
 }  // namespace allowed
 
@@ -100,6 +110,8 @@ std::optional<WrongSetting> problem_of(const ScalingConfig& scaling) {
 std::optional<WrongSetting> problem_of(const FailureConfig& failure) { return problem_of_one(failure); }
 
 std::optional<WrongSetting> problem_of(const CheckpointConfig& checkpoint) { return problem_of_one(checkpoint); }
+
+std::optional<WrongSetting> problem_of(const DataConfig& data) { return problem_of_one(data); }
 
 std::optional<WrongSetting> problem_of(const RunConfig& run) {
   if (auto problem = problem_of_one(run)) return problem;
@@ -131,5 +143,7 @@ void validate(const TrainerOptions& options) {
   store::check_settings(options.run.failure);
   store::check_settings(options.run.checkpoint);
 }
+
+void validate(const DataConfig& config) { store::check_settings(config); }
 
 }  // namespace lockstep

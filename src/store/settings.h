@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/config.h>
+#include <lockstep/dataset.h>
 
 #include <optional>
 #include <string>
@@ -50,6 +51,9 @@ bool seconds_or_nothing(const std::optional<std::chrono::duration<double>>& valu
 bool strategy(const std::string& value);
 bool order(const std::string& value);
 bool shown_ranks(const std::string& value);
+bool window(const std::int64_t& value);
+bool prefetch(const int& value);
+bool tail(const std::string& value);
 
 }  // namespace allowed
 
@@ -102,6 +106,20 @@ struct Settings<RunConfig> {
       Setting{"log_to_console", &RunConfig::log_to_console, "'rank0', 'all' or 'none'", allowed::shown_ranks}};
 };
 
+template <>
+struct Settings<DataConfig> {
+  static constexpr const char* kName = "DataConfig";
+  static constexpr const char* kNames = "\"all\" or a list of names of data sets";
+  static constexpr std::tuple kFields{
+      Setting{"datasets_to_split", &DataConfig::datasets_to_split, kNames},
+      Setting{"datasets_to_shuffle", &DataConfig::datasets_to_shuffle, kNames},
+      Setting{"seed", &DataConfig::seed, "an int from 0 to 2**64 - 1"},
+      Setting{"window", &DataConfig::window, "an int from 1 to 2**62", allowed::window},
+      Setting{"equal", &DataConfig::equal, "'pad' (or True), 'drop' or 'uneven' (or False)", allowed::tail},
+      Setting{"prefetch", &DataConfig::prefetch, "an int from 1 to 1000", allowed::prefetch},
+      Setting{"resume", &DataConfig::resume, "True or False"}};
+};
+
 /// Calls `visit` with each Setting of the struct.
 template <class Struct, class Visit>
 void each_setting(Visit&& visit) {
@@ -119,6 +137,7 @@ std::optional<WrongSetting> problem_of(const ScalingConfig& scaling);
 std::optional<WrongSetting> problem_of(const FailureConfig& failure);
 std::optional<WrongSetting> problem_of(const CheckpointConfig& checkpoint);
 std::optional<WrongSetting> problem_of(const RunConfig& run);
+std::optional<WrongSetting> problem_of(const DataConfig& data);
 
 /// Throws ConfigError: "[RunConfig] verbose is -1; it must be an int of at least 0".
 [[noreturn]] void refuse_setting(std::string_view where, std::string_view setting, std::string_view value,

@@ -17,6 +17,7 @@
 #include "store/find_run.h"
 #include "store/run_directory.h"
 #include "store/run_record.h"
+#include "store/run_settings.h"
 #include "sys/descriptor.h"
 #include "sys/environment.h"
 #include "train/active_run.h"
@@ -212,25 +213,14 @@ DataParallelTrainer::DataParallelTrainer(TrainFunction function, TrainerOptions 
 
 DataParallelTrainer& DataParallelTrainer::datasets(const std::map<std::string, DatasetPlan>& plans,
                                                    const DataConfig& config) {
-  const auto refuse = [](const std::string& what) { throw ConfigError("[trainer] DataConfig: " + what); };
+  validate(config);
   for (const auto& names : {config.datasets_to_split, config.datasets_to_shuffle})
     for (const std::string& name : names)
-      if (name != "train" && !plans.contains(name)) refuse("there is no data set " + in_quotes(name));
-  if (config.equal != "pad" && config.equal != "drop" && config.equal != "uneven")
-    refuse("equal is " + in_quotes(config.equal) + "; it must be \"pad\", \"drop\" or \"uneven\"");
-  if (config.window < 1) refuse("window is " + std::to_string(config.window) + "; it must be 1 or more");
-  if (config.prefetch < 1) refuse("prefetch is " + std::to_string(config.prefetch) + "; it must be 1 or more");
+      if (name != "train" && !plans.contains(name))
+        throw ConfigError("[trainer] DataConfig: there is no data set " + in_quotes(name));
   Value datasets = Value::object();
   for (const auto& [name, plan] : plans) datasets[name] = plan.value();
-  const std::string text = to_json(Value{{"datasets", std::move(datasets)},
-                                         {"config",
-                                          {{"datasets_to_split", config.datasets_to_split},
-                                           {"datasets_to_shuffle", config.datasets_to_shuffle},
-                                           {"seed", config.seed},
-                                           {"window", config.window},
-                                           {"equal", config.equal},
-                                           {"prefetch", config.prefetch},
-                                           {"resume", config.resume}}}});
+  const std::string text = to_json(Value{{"datasets", std::move(datasets)}, {"config", store::to_value(config)}});
   data_.assign(text.begin(), text.end());
   return *this;
 }

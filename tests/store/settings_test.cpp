@@ -36,6 +36,8 @@ TEST(Settings, EveryFieldHasALine) {
   [[maybe_unused]] const auto& [name, path, failure, checkpoint, callbacks, verbose, console, hang, heartbeat, size,
                                 stop, wait] = RunConfig{};
   static_assert(std::tuple_size_v<decltype(Settings<RunConfig>::kFields)> == 12 - 1);  // callbacks are code
+  [[maybe_unused]] const auto& [split, shuffle, seed, window, equal, prefetch, resume] = DataConfig{};
+  static_assert(std::tuple_size_v<decltype(Settings<DataConfig>::kFields)> == 7);
 }
 
 TEST(Settings, RefusalsNameTheSettingTheValueAndTheRule) {

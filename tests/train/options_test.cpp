@@ -50,6 +50,23 @@ TEST(Options, AreCheckedWhereATrainerTakesThem) {
             "[CheckpointConfig] num_to_keep is -1; it must be None (all), 0 (in memory only) or more");
 }
 
+TEST(Options, OfDataSetsAreCheckedByTheSameRules) {
+  const auto refusal_of = [](const DataConfig& config) -> std::string {
+    try {
+      DataParallelTrainer(nothing).datasets({{"train", read_range(3)}}, config);
+      return "";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(refusal_of({}), "");
+  EXPECT_EQ(refusal_of({.window = 0}), "[DataConfig] window is 0; it must be an int from 1 to 2**62");
+  EXPECT_EQ(refusal_of({.equal = "cut"}),
+            "[DataConfig] equal is 'cut'; it must be 'pad' (or True), 'drop' or 'uneven' (or False)");
+  EXPECT_EQ(refusal_of({.prefetch = 1001}), "[DataConfig] prefetch is 1001; it must be an int from 1 to 1000");
+  EXPECT_EQ(refusal_of({.datasets_to_split = {"test"}}), "[trainer] DataConfig: there is no data set \"test\"");
+}
+
 TEST(Options, AFunctionThatIsNotRegisteredIsRefused) { EXPECT_THROW(DataParallelTrainer{unknown}, ConfigError); }
 
 }  // namespace

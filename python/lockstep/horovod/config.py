@@ -160,7 +160,7 @@ class HorovodConfig(BackendConfig):
 
     def on_function_start(self) -> None:
         """Sets the address of the run's rendezvous, which changes in a worker's next run."""
-        place = session._get("HorovodConfig.on_function_start").core.begin["services"]["rendezvous"]
+        place = session._get("HorovodConfig.on_function_start").core.begin.services["rendezvous"]
         os.environ.update(self._variables(place))
         if self.elastic:
             losses.watch(place, session.get_world_rank())
@@ -198,7 +198,7 @@ class HorovodConfig(BackendConfig):
         if worker.world_size == 1:
             return _shut_down()
         if self.elastic:
-            losses.tell_done(worker.core.begin["services"]["rendezvous"], worker.rank)
+            losses.tell_done(worker.core.begin.services["rendezvous"], worker.rank)
         try:
             worker.core.meet(b"", LEAVE_TOGETHER_WITHIN)
             _shut_down()

@@ -84,7 +84,7 @@ def test_data_config(fit: Fit) -> None:
     ranks = rows_by_rank(fit, train_func, 2, datasets=datasets, dataset_config=config)
     assert [report["train"] for (report,) in ranks] == [[0, 2, 4], [1, 3, 5]]
     assert [report["extra"] for (report,) in ranks] == [[0, 2, 4], [1, 3, 5]]
-    config = DataConfig(["extra"], datasets_to_shuffle=None, seed=3, equal=False)
+    config = DataConfig(["extra"], datasets_to_shuffle=None, seed=3, equal="uneven")
     ranks = rows_by_rank(fit, train_func, 2, datasets=datasets, dataset_config=config)
     assert [report["extra"] for (report,) in ranks] == [[0, 2, 4, 6], [1, 3, 5]]
     expected = [row["id"] for row in lockstep.data.range(7).iterator(seed=3).iter_rows()]
@@ -107,7 +107,12 @@ def test_wrong_arguments(fit: Fit) -> None:
         ({"datasets_to_split": "train"}, "datasets_to_split is 'train'"),
         ({"seed": -1}, "seed is -1"),
         ({"window": 0}, "window is 0"),
-        ({"equal": "cut"}, "equal is 'cut'"),
+        ({"datasets_to_shuffle": ["train", 5]}, r"datasets_to_shuffle is \['train', 5\]; it must be \"all\" or a list"),
+        ({"seed": 2**64}, "seed is 18446744073709551616; it must be an int from 0 to"),
+        ({"window": 2**64}, "window is 18446744073709551616; it must be an int from 1 to"),
+        ({"prefetch": True}, "prefetch is True; it must be an int from 1 to 1000"),
+        ({"equal": "cut"}, r"equal is 'cut'; it must be 'pad' \(or True\), 'drop' or 'uneven' \(or False\)"),
+        ({"equal": None}, "equal is None"),
         ({"resume": 1}, "resume is 1"),
     ):
         with pytest.raises(ConfigError, match=words):
