@@ -1,5 +1,6 @@
 #include "store/data_json.h"
 
+#include <lockstep/array.h>
 #include <lockstep/error.h>
 
 #include <array>
@@ -72,6 +73,10 @@ class Encoder {
         return Value{{"$float", std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf"}};
       }
       case Value::value_t::binary:
+        if (array_in(value))
+          throw ConfigError(
+              "[checkpoint] the dict has an array or a tensor among its plain values; store tensors as parameters or "
+              "buffers of a module, or its elements as a list");
         return Value{{"$bytes", to_base64(value.get_binary())}};
       default:
         return value;

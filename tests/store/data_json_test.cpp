@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/array.h>
 #include <lockstep/error.h>
 
 #include <cmath>
@@ -137,6 +138,12 @@ TEST(DataJson, RandomValuesRoundTrip) {
     const std::string text = to_json(encode(plain));
     ASSERT_EQ(decode_data(parse_json(text, "test")), plain) << text;
   }
+}
+
+TEST(DataJson, ArraysOfMetricsAreNotTakenForBytes) {
+  const std::vector<float> numbers{1, 2, 3};
+  const Value array = Array{"float32", {3}, memory_of(numbers)};
+  EXPECT_THAT(message_of<ConfigError>([&] { encode({{"mean", array}}); }), HasSubstr("array or a tensor"));
 }
 
 TEST(DataJson, DepthIsBounded) {
