@@ -63,7 +63,7 @@ class Session {
   /// writes them. Rank 0's metrics are the run's; without keep_all_ranks, other ranks' checkpoints are dropped. Throws
   /// ConfigError if the metrics take more than RunConfig::max_report_size, StorageError if an earlier checkpoint could
   /// not be written, and StopTraining after the last report of a run that ends early, unless the function calls
-  /// should_stop(). Report arrays as lockstep::Array (array.h).
+  /// should_stop(). Report arrays as lockstep::Array (array.h); tensors of LibTorch as they are (torch.h).
   virtual void report(const Value& metrics, const std::optional<Checkpoint>& checkpoint = std::nullopt) = 0;
 
   /// Waits until every rank has called it. Throws TimeoutError that names the missing ranks.

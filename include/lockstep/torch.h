@@ -33,4 +33,5 @@
 #include <lockstep/torch/model.h>
 #include <lockstep/torch/profiler.h>
 #include <lockstep/torch/reproducibility.h>
+#include <lockstep/torch/tensor_value.h>
 #include <lockstep/torch/trainer.h>

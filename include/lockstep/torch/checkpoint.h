@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <lockstep/checkpoint.h>
+#include <lockstep/torch/tensor_value.h>
 #include <lockstep/value.h>
 #include <optional>
 #include <string>

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <chrono>
+#include <lockstep/torch/tensor_value.h>
 #include <lockstep/value.h>
 #include <string>
 #include <type_traits>
