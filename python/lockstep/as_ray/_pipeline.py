@@ -404,5 +404,8 @@ class Rows:
     def __len__(self) -> int:
         return int(self._batch.num_rows)
 
+    def arrays(self, *, writable: bool) -> None:
+        """None: whoever wants arrays makes them from Arrow."""
+
     def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
         return self._batch.__arrow_c_array__(requested_schema)
