@@ -86,7 +86,7 @@ def test_programs_run(page: Path, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,  # against hangs; programs take seconds on a quiet machine
     )
     assert done.returncode == 0, done.stderr
 
