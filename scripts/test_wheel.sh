@@ -92,20 +92,6 @@ if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache;
   cmake -S . -B beside >configure.log 2>&1 || fail "torch beside Lockstep is not found: $(cat configure.log)"
 )
 
-# Data sets as tensors: Arrow and LibTorch in one program.
-(
-  mkdir data
-  cd data
-  cp "$source/tests/wheel/data/CMakeLists.txt" "$source/examples/cpp/torch_data.cpp" .
-  if cmake -S . -B build -DLockstep_DIR="$directory" >configure.log 2>&1; then fail "data sets were found without Arrow"; fi
-  grep -q "which was not found" configure.log || fail "without Arrow, CMake says: $(cat configure.log)"
-  cmake -S . -B build -DLockstep_DIR="$directory" -DLOCKSTEP_ARROW="$pyarrow" >configure.log 2>&1 ||
-    fail "a project with data sets cannot be configured: $(cat configure.log)"
-  cmake --build build >build.log 2>&1 || fail "a project with data sets does not build: $(cat build.log)"
-  ./build/torch_data results >data.out || fail "a project with data sets does not train"
-  grep -q -F "y = 2.00 a - 1.00 b + 0.50" data.out || fail "a project with data sets printed: $(cat data.out)"
-)
-
 # Where torch came after Lockstep there is no backend for it yet: that can be made afterwards.
 rm "$package"/torch/_c10d_*.so
 site=$("$source/.venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
