@@ -1,10 +1,10 @@
-# make setup | quickstart | test | bench | lint | clean; parts of test: test-cpp test-asan test-tsan test-python test-frameworks test-wheel
+# make setup | quickstart | test | bench | docs | wheel | lint | clean; parts of test: test-cpp test-asan test-tsan test-python test-frameworks test-wheel
 
 export jobs ?= $(shell nproc)
 python := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: setup build build-asan build-tsan quickstart test test-cpp test-asan test-tsan test-python test-frameworks test-wheel bench lint format clean
+.PHONY: setup build build-asan build-tsan quickstart test test-cpp test-asan test-tsan test-python test-frameworks test-wheel bench docs wheel lint format clean
 
 setup:
 	@scripts/setup.sh
@@ -29,19 +29,27 @@ test-asan test-tsan: test-%: build-%
 	ctest --preset $* --parallel $(jobs)
 
 test-python: build
+	@scripts/environments.sh ray
 	$(python) -m pytest
 
 test-frameworks: build
-	@scripts/environments.sh tf jax horovod
+	@scripts/environments.sh tf jax horovod libs
 	.venv-tf/bin/python -m pytest python/tests/tensorflow
 	.venv-jax/bin/python -m pytest python/tests/jax
 	.venv-horovod/bin/python -m pytest python/tests/horovod
+	.venv-libs/bin/python -m pytest python/tests/libs
 
 test-wheel: setup
 	scripts/test_wheel.sh
 
 bench: build
 	$(python) benchmarks/run.py
+
+docs: setup
+	@scripts/docs.sh
+
+wheel: setup
+	@scripts/wheel.sh
 
 lint: setup
 	$(python) scripts/lint.py
@@ -50,5 +58,5 @@ format: setup
 	$(python) scripts/lint.py --fix
 
 clean:
-	rm -rf build build-wheel .venv/bin/lockstep python/lockstep/bin python/lockstep/cmake python/lockstep/_core*.so python/lockstep/torch/_c10d_*.so python/lockstep/data/_arrow_*.so .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build build-wheel dist .venv/bin/lockstep python/lockstep/bin python/lockstep/cmake python/lockstep/_core*.so python/lockstep/torch/_c10d_*.so python/lockstep/data/_arrow_*.so .mypy_cache .pytest_cache .ruff_cache
 	find python tests examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,9 @@
 """Measures Lockstep against its goals, and against peers if they are installed.
 
-    make bench                                   # all of it, some minutes
-    .venv/bin/python benchmarks/run.py report    # some of it: start report checkpoint recovery idle collective torch
-                                                 # data tensorflow horovod
+    make bench                                   # all of it; tune_kills alone takes an hour
+    .venv/bin/python benchmarks/run.py report    # some of it: start report checkpoint held recovery idle collective
+                                                 # nodes launch torch data tensorflow horovod
+                                                 # tune_quality tune_speed tune_kills dashboard
 
 Prints a table and writes benchmarks/results/<date>.json. Times are medians; run it on a quiet machine.
 """
@@ -19,29 +20,43 @@ from pathlib import Path
 
 import checkpoint
 import collective
+import collective_nodes
+import held
 import horovod_gloo
 import idle
+import launch
 import peers
 import recovery
 import report
 import start
 import tensorflow_keras
 import torch_ddp
+import tune_kills
+import tune_quality
+import tune_speed
 from measure import Row
 
+import dashboard
 import data
 
 PARTS = {
     "start": start.measure,
     "report": report.measure,
     "checkpoint": checkpoint.measure,
+    "held": held.measure,
     "recovery": recovery.measure,
     "idle": idle.measure,
     "collective": collective.measure,
+    "nodes": collective_nodes.measure,
     "torch": torch_ddp.measure,
+    "launch": launch.measure,
     "data": data.measure,
     "tensorflow": tensorflow_keras.measure,
     "horovod": horovod_gloo.measure,
+    "tune_quality": tune_quality.measure,
+    "tune_speed": tune_speed.measure,
+    "tune_kills": tune_kills.measure,
+    "dashboard": dashboard.measure,
 }
 
 

@@ -5,7 +5,9 @@
 #include "base/text.h"
 #include "commands.h"
 #include "run_summary.h"
+#include "store/address.h"
 #include "store/checkpoint_list.h"
+#include "store/fetch.h"
 #include "store/find_run.h"
 #include "store/run_directory.h"
 #include "store/verify.h"
@@ -37,7 +39,7 @@ std::vector<Table::Cell> row_of(const store::ListedCheckpoint& checkpoint) {
 /// Prints what verify_checkpoint found. Returns whether the checkpoint is intact.
 bool report(const fs::path& checkpoint, const OutputStyle& style) {
   const auto problems = store::verify_checkpoint(checkpoint);
-  const std::string name = printable(checkpoint.native());
+  const std::string name = printable(store::shown(checkpoint));
   if (problems.empty()) {
     const auto manifest = store::read_manifest(sys::files(), checkpoint);
     std::printf("%s: %s, %zu files, %s\n", name.c_str(), style.paint(Colour::green, "ok").c_str(),
@@ -52,6 +54,12 @@ bool report(const fs::path& checkpoint, const OutputStyle& style) {
 
 /// A directory that is not a run is taken as a checkpoint.
 fs::path find_run_or_checkpoint(const std::string& name) {
+  if (store::is_address(name)) {
+    const auto address = store::Address::parse(name);
+    if (auto run = store::fetch_run(address)) return *run;
+    if (auto checkpoint = store::fetch_checkpoint(address)) return *checkpoint;
+    throw ConfigError("[checkpoint] there is no run or checkpoint at " + in_quotes(name));
+  }
   if (auto run = store::find_run(name)) return *run;
   std::error_code ignored;
   for (fs::path& place : store::places_of_run(name))
@@ -63,10 +71,10 @@ fs::path find_run_or_checkpoint(const std::string& name) {
 }  // namespace
 
 int list_checkpoints(const std::string& name) {
-  const fs::path path = find_run(name);
+  const fs::path path = find_run(name, Needs::manifests);
   const auto checkpoints = store::list_checkpoints(store::RunDirectory(path));
   if (checkpoints.empty()) {
-    std::printf("no checkpoints in %s\n", printable(path.native()).c_str());
+    std::printf("no checkpoints in %s\n", printable(store::is_address(name) ? name : path.native()).c_str());
     return 0;
   }
   Table table({"NAME", "CREATED", ">ATTEMPT", ">ITERATION", ">FILES", ">SIZE", "METRICS"});
@@ -82,7 +90,7 @@ int verify_checkpoints(const std::string& name) {
 
   const store::RunDirectory run(path);
   const auto seqs = run.checkpoints();
-  if (seqs.empty()) std::printf("no checkpoints in %s\n", printable(path.native()).c_str());
+  if (seqs.empty()) std::printf("no checkpoints in %s\n", printable(store::shown(path)).c_str());
   bool whole = true;
   for (const int seq : seqs) {
     std::error_code ignored;

@@ -5,6 +5,7 @@
 #include "log_follower.h"
 #include "output_style.h"
 #include "run_summary.h"
+#include "store/address.h"
 
 namespace lockstep::cli {
 namespace {
@@ -22,8 +23,10 @@ void check_that_there_are_logs(const LogFollower& logs, const LogsOptions& optio
 }  // namespace
 
 int logs(const LogsOptions& options) {
-  const auto path = find_run(options.run);
+  const auto path = find_run(options.run, Needs::logs);
   LogFollower logs(path, options.rank, OutputStyle::of_stdout());
+  if (options.follow && store::is_address(options.run) && read_run(path).state == "running")
+    throw ConfigError("[logs] -f cannot follow a run in an object store, which gets its logs every 10 s; leave it out");
   if (options.follow)
     logs.follow();
   else

@@ -42,14 +42,10 @@ int run(const std::vector<std::string>& arguments, const std::string& as_ray) {
   const bool is_module = arguments[0].starts_with("-m");
   if (arguments[0] == "-m" && arguments.size() == 1)
     throw UsageError("[run] -m needs a module: lockstep run -m MODULE [ARGS...]");
-  if (arguments[0].starts_with('-') && !is_module)
-    throw UsageError(
-        "[run] unknown option " + arguments[0] +
-        "; usage: lockstep run [--as-ray[=RELEASE]] SCRIPT|-m MODULE [ARGS...]; the number of workers is "
-        "ScalingConfig(num_workers=4) in the script; scripts written for torchrun, which read RANK, need a "
-        "training function first");
+  const bool launches =
+      arguments[0] == "-m" ? arguments[1].starts_with('-') : arguments[0].starts_with('-') && !is_module;
   std::error_code ignored;
-  if (!is_module && !fs::exists(arguments[0], ignored))
+  if (!is_module && !launches && !fs::exists(arguments[0], ignored))
     throw ConfigError("[run] there is no script " + in_quotes(arguments[0]) + "; check the path");
 
   std::vector<std::string> words;
@@ -57,6 +53,7 @@ int run(const std::vector<std::string>& arguments, const std::string& as_ray) {
     ::setenv("LOCKSTEP_AS_RAY", release.c_str(), 1);
     words = {"-c", kStartAsRay};
   }
+  if (launches) words.insert(words.end(), {"-m", "lockstep._launch"});  // the workers' options are parsed there
   words.insert(words.end(), arguments.begin(), arguments.end());
   become_python("run", std::move(words));
 }

@@ -2,10 +2,14 @@
 
 #include <lockstep/error.h>
 
+#include <optional>
+
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/text.h"
 #include "metrics/metric_texts.h"
+#include "store/address.h"
+#include "store/fetch.h"
 #include "store/find_run.h"
 #include "store/run_directory.h"
 
@@ -21,6 +25,8 @@ bool is_run(const fs::path& path) {
 fs::path storage_of(const std::string& path) { return path.empty() ? store::default_storage_path() : fs::path(path); }
 
 std::vector<fs::path> runs_in(const std::string& path) {
+  const std::string storage = path.empty() ? store::default_storage_path().native() : path;
+  if (store::is_address(storage)) return store::fetch_records_below(store::Address::parse(storage));
   const fs::path place = storage_of(path);
   std::vector<fs::path> found;
   std::error_code error;
@@ -42,8 +48,31 @@ RunSummary read_run(const fs::path& path) {
   }
 }
 
-fs::path find_run(const std::string& name) {
+namespace {
+
+std::optional<fs::path> fetch(const store::Address& run, Needs needs) {
+  switch (needs) {
+    case Needs::record:
+      return store::fetch_record(run);
+    case Needs::logs:
+      return store::fetch_logs(run);
+    case Needs::manifests:
+      return store::fetch_manifests(run);
+    case Needs::everything:
+      break;
+  }
+  return store::fetch_run(run);
+}
+
+}  // namespace
+
+fs::path find_run(const std::string& name, Needs needs) {
   if (name.empty()) throw ConfigError("[runs] the run's name is empty; `lockstep runs` lists the runs");
+  if (store::is_address(name)) {
+    if (auto found = fetch(store::Address::parse(name), needs)) return *found;
+    throw ConfigError("[runs] there is no run at " + in_quotes(name) + ": it has no run.json; `lockstep runs " +
+                      "ADDRESS` lists the runs below an address");
+  }
   if (auto found = store::find_run(name)) return *found;
   std::vector<std::string> places;
   for (const fs::path& place : store::places_of_run(name)) places.push_back(in_quotes(place.native()));

@@ -21,7 +21,8 @@ struct RunSummary {
   const store::RunRecord& record() const { return view.record; }
 };
 
-inline constexpr std::array kStates{"running", "finished", "failed", "interrupted", "stopped", "died", "unreadable"};
+inline constexpr std::array kStates{"running", "finished",  "failed", "interrupted",
+                                    "stopped", "preempted", "died",   "unreadable"};
 
 /// Whether there is a run: a run.json.
 bool is_run(const std::filesystem::path& path);
@@ -35,8 +36,12 @@ std::vector<std::filesystem::path> runs_in(const std::string& path);
 /// Reads a run. If its run.json is broken, its state is "unreadable".
 RunSummary read_run(const std::filesystem::path& path);
 
-/// The run that the user named (store::find_run). Throws ConfigError with the places that were searched.
-std::filesystem::path find_run(const std::string& name);
+/// What a command needs of a run in an object store, which is copied into the cache.
+enum class Needs { record, logs, manifests, everything };
+
+/// The run that the user named (store::find_run), or the copy of one in an object store. Throws ConfigError with the
+/// places that were searched.
+std::filesystem::path find_run(const std::string& name, Needs needs);
 
 /// A path's last component, also for "runs/digits/" and ".".
 std::string name_of(const std::filesystem::path& path);

@@ -8,8 +8,9 @@
 #include "base/text.h"
 #include "commands.h"
 #include "run_summary.h"
+#include "store/address.h"
+#include "store/fetch.h"
 #include "store/find_run.h"
-#include "store/run_directory.h"
 #include "table.h"
 
 namespace lockstep::cli {
@@ -20,13 +21,13 @@ namespace fs = std::filesystem;
 Colour colour_of(const std::string& state) {
   if (state == "running") return Colour::blue;
   if (state == "finished") return Colour::green;
-  if (state == "interrupted" || state == "stopped") return Colour::yellow;
+  if (state == "interrupted" || state == "stopped" || state == "preempted") return Colour::yellow;
   return Colour::red;
 }
 
 std::optional<std::size_t> count_of_checkpoints(const fs::path& path) {
   try {
-    return store::RunDirectory(path).checkpoints().size();
+    return store::count_checkpoints(path);
   } catch (const StorageError&) {
     return std::nullopt;
   }
@@ -67,7 +68,7 @@ Value object_of(const RunSummary& run) {
   replace_non_finite(metrics);
   std::error_code ignored;
   return Value{{"name", name_of(run.path)},
-               {"path", fs::weakly_canonical(run.path, ignored).native()},
+               {"path", store::shown(fs::weakly_canonical(run.path, ignored))},
                {"state", or_null(run.state)},
                {"trainer", or_null(record.trainer)},
                {"num_workers", if_known(record.num_workers)},
@@ -84,9 +85,14 @@ Value object_of(const RunSummary& run) {
                {"driver", {{"hostname", or_null(record.driver.hostname)}, {"pid", or_null(record.driver.pid)}}}};
 }
 
+std::optional<fs::path> named_run(const std::string& path) {
+  if (!store::is_address(path)) return store::find_run(path);
+  return store::fetch_record(store::Address::parse(path));
+}
+
 /// The named run, or those in the directory that the options select, newest first.
 std::vector<RunSummary> wanted_runs(const RunsOptions& options) {
-  const auto named = store::find_run(options.path);
+  const auto named = named_run(options.path);
   std::vector<RunSummary> found;
   for (const fs::path& path : named ? std::vector{*named} : runs_in(options.path)) {
     RunSummary run = read_run(path);

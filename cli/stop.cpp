@@ -162,7 +162,7 @@ std::string last_checkpoint(const fs::path& path) {
 }  // namespace
 
 int stop(const StopOptions& options) {
-  const fs::path path = find_run(options.run);
+  const fs::path path = find_run(options.run, Needs::record);
   const RunSummary run = read_run(path);
   const sys::Descriptor driver = open_driver(run, options.run);
   const auto timeout = std::chrono::duration<double>(std::min(options.timeout, 1e9));

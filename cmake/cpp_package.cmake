@@ -19,6 +19,8 @@ function(lockstep_install_cpp_package package)
 
   get_property(libraries GLOBAL PROPERTY LOCKSTEP_LIBRARIES)
   install(TARGETS ${libraries} lockstep_third_party EXPORT lockstep ARCHIVE DESTINATION "${package}/lib")
+  # Not exported, because they link with the SQLite of the user's machine.
+  install(TARGETS lockstep_tune lockstep_tune_tuner ARCHIVE DESTINATION "${package}/lib")
   # --strip does not affect archives, which consist mostly of debug information.
   install(CODE "file(GLOB archives \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${package}/lib/*.a\")
                 execute_process(COMMAND \"${CMAKE_STRIP}\" -g \${archives} COMMAND_ERROR_IS_FATAL ANY)")
@@ -104,6 +106,7 @@ function(lockstep_link_cpp_package package)
 [[set(LOCKSTEP_PACKAGE_PYTHON "@Python_EXECUTABLE@")
 find_dependency(nlohmann_json 3.11 HINTS "@nlohmann_json_DIR@")
 include("${CMAKE_CURRENT_LIST_DIR}/lockstepBuildTargets.cmake")
+set(LOCKSTEP_TUNE_FOLDER "@PROJECT_BINARY_DIR@/src/tune")
 ]])
 
   if(TARGET lockstep_torch)

@@ -1,5 +1,6 @@
-# Third-party headers of the core. All are used header-only, so that what we ship needs only the C++ runtime. Libraries
-# that are used in one place are found there: CLI11 in cli/, GoogleTest in lockstep_test.cmake, pybind11 in python/.
+# Third-party headers of the core. All but SQLite are used header-only, so that what we ship needs only the C++ runtime.
+# Libraries that are used in one place are found there: CLI11 in cli/, GoogleTest in lockstep_test.cmake, pybind11 in
+# python/.
 
 find_package(Threads REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
@@ -16,3 +17,8 @@ endforeach()
 foreach(definition ASIO_STANDALONE ASIO_NO_DEPRECATED)
   target_compile_definitions(lockstep_third_party INTERFACE "$<BUILD_INTERFACE:${definition}=>")
 endforeach()
+
+# Of src/tune alone. SQLite is the system's shared library, which Python's sqlite3 loads too: two copies in one process
+# would lose each other's locks.
+find_package(Eigen3 3.4 REQUIRED NO_MODULE)
+find_package(SQLite3 3.31 REQUIRED)

@@ -1,10 +1,12 @@
 # Installed as lockstep-config.cmake, which find_package(Lockstep) and find_package(lockstep) both find. Defines
 #   Lockstep::lockstep    the public C++ API without LibTorch
+#   Lockstep::tune        the same with <lockstep/tune.h>, where the shared library of SQLite is; Lockstep::lockstep links
+#                         it too then, and programs that do not use it do not load SQLite
 #   Lockstep::torch       <lockstep/torch.h>, where LibTorch is. It comes compiled for the LibTorch that Lockstep was built
 #                         with; for another one, or with LOCKSTEP_TORCH_FROM_SOURCES=ON, the user's project compiles it
 #   Lockstep::data        <lockstep/data.h>, compiled for the Arrow of one major version of pyarrow, where that is
 # find_package(Lockstep REQUIRED COMPONENTS torch) fails if LibTorch is not found. lockstep_libtorch.cmake says where it
-# is searched for. COMPONENTS data fails likewise without Arrow.
+# is searched for. COMPONENTS data fails likewise without Arrow, and COMPONENTS tune without SQLite.
 
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
@@ -31,6 +33,20 @@ namespace {
 ]=])
   target_sources(Lockstep::lockstep
                  INTERFACE "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_OWN_SOURCES>>>:${lockstep_agent_source}>")
+endif()
+
+find_library(LOCKSTEP_SQLITE NAMES sqlite3 libsqlite3.so.0)
+mark_as_advanced(LOCKSTEP_SQLITE)
+if(LOCKSTEP_SQLITE AND NOT TARGET Lockstep::tune)
+  if(NOT LOCKSTEP_TUNE_FOLDER)
+    set(LOCKSTEP_TUNE_FOLDER "${lockstep_package}/lib")
+  endif()
+  add_library(Lockstep::tune INTERFACE IMPORTED)
+  target_link_libraries(Lockstep::tune INTERFACE Lockstep::lockstep)
+  target_link_libraries(
+    Lockstep::lockstep
+    INTERFACE "${LOCKSTEP_TUNE_FOLDER}/liblockstep_tune_tuner.a" "${LOCKSTEP_TUNE_FOLDER}/liblockstep_tune.a"
+              Lockstep::lockstep_train "-Wl,--push-state,--as-needed,${LOCKSTEP_SQLITE},--pop-state")
 endif()
 
 # Sets <folder> to LibTorch's folder and <problem> to an empty string, or <problem> to what is wrong.
@@ -179,8 +195,12 @@ foreach(component IN LISTS ${CMAKE_FIND_PACKAGE_NAME}_FIND_COMPONENTS)
       set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "${lockstep_libtorch_problem}")
     elseif(component STREQUAL "data")
       set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "${lockstep_arrow_problem}")
+    elseif(component STREQUAL "tune")
+      set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "SQLite was not found. Install it (Debian: libsqlite3-dev), or \
+name its library with -DLOCKSTEP_SQLITE=/path/to/libsqlite3.so")
     else()
-      set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "there is no component ${component}; there are torch and data")
+      set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE "there is no component ${component}; there are torch, data and \
+tune")
     endif()
   endif()
 endforeach()

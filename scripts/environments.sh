@@ -52,8 +52,30 @@ tf() {
   install --no-deps tf-keras==2.21.0
 }
 
+# What its samplers need, for benchmarks/tune_quality.py.
+optuna() {
+  install $(pinned torch numpy optuna) cmaes==0.13.1 scipy==1.17.1
+}
+
 jax() {
   install "jax[cpu]==0.10.2" $(pinned numpy cloudpickle safetensors pytest pytest-timeout)
+}
+
+# XGBoost without its CUDA libraries, which are hundreds of megabytes.
+libs() {
+  install $(pinned torch numpy cloudpickle pandas safetensors scikit-learn pytest pytest-timeout) \
+    "pyarrow==$(.venv/bin/python -c 'import pyarrow; print(pyarrow.__version__)')"
+  install lightning==2.6.6 transformers==5.23.0 accelerate==1.15.0 xgboost-cpu==3.2.0 lightgbm==4.7.0
+}
+
+# What builds the documentation site; it reads the sources and imports nothing of ours.
+docs() {
+  install "mkdocs-material==9.8.1" "mkdocstrings-python==2.0.11"
+}
+
+# The engine's cluster of tests/cluster. Its dashboard and libraries are not needed.
+ray() {
+  install ray==2.60.0 $(pinned numpy cloudpickle)
 }
 
 # The command line finds the Python beside it: it cannot be a link.

@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 
 packages=(
   build-essential cmake ninja-build ccache
-  libasio-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libasio-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libeigen3-dev libsqlite3-dev libssl-dev libboost-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
   python3-dev python3-venv
 )
 requirements=requirements.txt
@@ -18,6 +19,9 @@ stage=${1:-dev}
 part=${2:-all}
 if [ "$stage" = dev ]; then
   packages+=(clang-format clang-tidy)
+  packages+=(chromium chromium-driver) # tests of the dashboard
+  packages+=(iproute2 openssh-client openssh-server) # the machines of tests/cluster
+  packages+=(slurmctld slurmd slurm-client munge) # and their Slurm
   requirements=requirements-dev.txt
 fi
 python=${PYTHON:-python3.11}

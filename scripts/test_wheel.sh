@@ -39,9 +39,9 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$source/pyproject.toml")
 command=$(venv/bin/lockstep --version)
 [[ $command == *"$version"* ]] || fail "lockstep --version printed '$command', expected $version"
 
-for binary in "$package"/_core*.so "$package/bin/lockstep-agent" venv/bin/lockstep; do
+for binary in "$package"/_core*.so "$package/bin/lockstep-agent" "$package/bin/lockstep-dashboard" venv/bin/lockstep; do
   foreign=$(readelf -d "$binary" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
-    grep -v -E '^(libc|libm|libstdc\+\+|libgcc_s|libpthread|libdl|librt|ld-linux.*)\.so\.[0-9]+$' || true)
+    grep -v -E '^(libsqlite3|libc|libm|libstdc\+\+|libgcc_s|libpthread|libdl|librt|ld-linux.*)\.so\.[0-9]+$' || true)
   [ -z "$foreign" ] || fail "$binary needs libraries that a user may not have: $foreign"
 done
 for file in py.typed torch/__init__.py train/torch.py integrations/mlflow.py include/lockstep/lockstep.h include/nlohmann/json.hpp include/nlohmann/LICENSE.txt; do
@@ -64,6 +64,8 @@ cmake -S "$source/tests/wheel/consumer" -B consumer -G Ninja -DLockstep_DIR="$di
   fail "a C++ project cannot find the package: $(cat consumer.log)"
 cmake --build consumer >consumer.log || fail "a C++ program does not build: $(cat consumer.log)"
 [ "$(consumer/consumer | tail -n 1)" = "step=2 workers=2" ] || fail "the C++ program printed other metrics"
+[ "$(consumer/search | tail -n 1)" = "x=-1" ] || fail "the C++ search found another minimum"
+readelf -d consumer/consumer | grep -q sqlite && fail "a program without a Tuner loads SQLite"
 
 # A new project is as deep as the environment, so that the compiler sees the same relative paths in every run and its cache
 # serves them. The environment has no torch: the checkout's is given as an unpacked LibTorch archive would be.
@@ -90,6 +92,20 @@ if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache;
   ./sources/first >first.out || fail "a new project does not train with what it compiled"
   ln -s "$libtorch" "$(dirname "$package")/torch" # as if it were installed beside Lockstep
   cmake -S . -B beside >configure.log 2>&1 || fail "torch beside Lockstep is not found: $(cat configure.log)"
+)
+
+# Data sets as tensors: Arrow and LibTorch in one program.
+(
+  mkdir data
+  cd data
+  cp "$source/tests/wheel/data/CMakeLists.txt" "$source/examples/cpp/torch_data.cpp" .
+  if cmake -S . -B build -DLockstep_DIR="$directory" >configure.log 2>&1; then fail "data sets were found without Arrow"; fi
+  grep -q "which was not found" configure.log || fail "without Arrow, CMake says: $(cat configure.log)"
+  cmake -S . -B build -DLockstep_DIR="$directory" -DLOCKSTEP_ARROW="$pyarrow" >configure.log 2>&1 ||
+    fail "a project with data sets cannot be configured: $(cat configure.log)"
+  cmake --build build >build.log 2>&1 || fail "a project with data sets does not build: $(cat build.log)"
+  ./build/torch_data results >data.out || fail "a project with data sets does not train"
+  grep -q -F "y = 2.00 a - 1.00 b + 0.50" data.out || fail "a project with data sets printed: $(cat data.out)"
 )
 
 # Where torch came after Lockstep there is no backend for it yet: that can be made afterwards.

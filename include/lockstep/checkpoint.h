@@ -21,6 +21,14 @@ struct Tensor {
   std::span<const std::byte> bytes;  ///< borrowed
 };
 
+class Checkpoint;
+
+namespace detail {
+struct SharedFile;
+Checkpoint checkpoint_in(const std::filesystem::path& memory, const std::vector<SharedFile>& files,
+                         const std::string& manifest, bool is_fixed);
+}  // namespace detail
+
 /// What a training function saved: a directory, or the same files in memory (before it is reported, or with num_to_keep
 /// = 0).
 ///
@@ -60,6 +68,9 @@ class Checkpoint {
   void verify() const;
 
  private:
+  friend Checkpoint detail::checkpoint_in(const std::filesystem::path& memory,
+                                          const std::vector<detail::SharedFile>& files, const std::string& manifest,
+                                          bool is_fixed);
   struct Contents;
   explicit Checkpoint(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
   std::shared_ptr<const Contents> contents_;

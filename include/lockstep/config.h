@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <lockstep/checkpoint.h>
+#include <lockstep/engine_config.h>
 #include <lockstep/value.h>
 #include <map>
 #include <optional>
@@ -25,7 +26,8 @@ struct ScalingConfig {
 
 /// How often a run is retried after a failure.
 struct FailureConfig {
-  int max_failures = 0;  ///< -1: no limit
+  int max_failures = 0;              ///< -1: no limit
+  bool count_node_failures = false;  ///< whether a node that is lost counts too
 
   bool operator==(const FailureConfig&) const = default;
 };
@@ -36,6 +38,8 @@ struct CheckpointConfig {
   std::string score_attribute{};     ///< empty: later is better
   std::string score_order = "max";   ///< "max" or "min"
   bool keep_all_ranks = false;       ///< merge the parts of all ranks (sharded models)
+  int persist_every = 1;             ///< every n-th goes to disk; the newest two others stay in memory
+  std::string when_busy = "wait";  ///< a report that is faster than the disk waits, or "skip": the older one is dropped
 
   bool operator==(const CheckpointConfig&) const = default;
 };
@@ -53,8 +57,12 @@ struct RunConfig {
   std::chrono::duration<double> heartbeat_timeout{10.0};        ///< a worker without one for this long counts as dead
   int max_report_size = 16'000'000;  ///< at most this many bytes of metrics in one report; up to 1 GiB
   std::map<std::string, double>
-      stop{};  ///< ends the run after a report of rank 0 in which a metric has reached its value here
+      stop{};                    ///< ends the run after a report of rank 0 in which a metric has reached its value here
+  std::string resume = "never";  ///< "auto": continue the run of that name if there is one; or the path of a run
+  std::string preemption{};      ///< a file or a command that tells that the machine will be taken away; empty: signals
+  std::chrono::duration<double> preemption_grace{30.0};  ///< how long after such a notice the run may last
   bool wait_for_resources = true;  ///< wait if other runs of the process hold them; false: throws EngineError
+  EngineConfig engine{};           ///< on which nodes the workers are
 
   bool operator==(const RunConfig&) const = default;
 };

@@ -25,6 +25,7 @@ class Permutation {
 
  private:
   std::uint64_t encrypted(std::uint64_t value) const;
+  void replace_by_tables(std::span<std::int64_t> places) const;
   std::uint64_t size_;
   int bits_;
   std::uint64_t keys_[8];

@@ -11,10 +11,6 @@
 
 namespace lockstep {
 
-namespace train {
-class ActiveRun;
-}
-
 /// A run in its own thread, returned by DataParallelTrainer::start(). Copies are handles of the same run; any thread
 /// may use them. A run continues when its handles are destroyed. When the program exits, runs that are not over are
 /// stopped, and what they have reported is kept.
@@ -67,8 +63,9 @@ class RunHandle {
 
  private:
   friend class DataParallelTrainer;
-  explicit RunHandle(std::shared_ptr<train::ActiveRun> run) : run_(std::move(run)) {}
-  std::shared_ptr<train::ActiveRun> run_;
+  class Run;
+  explicit RunHandle(std::shared_ptr<Run> run) : run_(std::move(run)) {}
+  std::shared_ptr<Run> run_;
 };
 
 }  // namespace lockstep

@@ -82,6 +82,13 @@ class Session {
   /// True once the run is being stopped by a signal (Ctrl-C): return soon.
   virtual bool stopping() const = 0;
 
+  /// True once the machine, or one of the run's, is about to be taken away (preemption): the next checkpoint that is
+  /// reported is the last one. A hint; a function need not ask.
+  virtual bool should_checkpoint() const { return false; }
+  /// How long the run may still last: until its machine is taken away, or its Slurm job ends; nothing if that is not
+  /// known.
+  virtual std::optional<std::chrono::duration<double>> time_left() const { return std::nullopt; }
+
  private:
   std::map<std::string, std::shared_ptr<void>> shards_;  ///< that dataset_shard() gave
 };

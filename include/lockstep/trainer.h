@@ -9,6 +9,10 @@
 
 namespace lockstep {
 
+namespace tune {
+class TrialRuns;
+}
+
 /// A training function: runs once on every worker.
 using TrainFunction = void (*)(Session&);
 
@@ -36,7 +40,7 @@ class DataParallelTrainer {
   DataParallelTrainer& datasets(const std::map<std::string, DatasetPlan>& plans, const DataConfig& config = {});
 
   /// Runs to the end and returns the result. Throws TrainingError if the run failed for good, EngineError or
-  /// StorageError if it could not run.
+  /// StorageError if it could not run. If the run was preempted, the program ends with exit code 75.
   Result fit();
 
   /// The same in a new thread, which also calls the callbacks. Throws ConfigError or StorageError if the run cannot
@@ -53,17 +57,21 @@ class DataParallelTrainer {
   std::string trainer_ = "DataParallelTrainer";  ///< the class's name, for run names and run.json
 
  private:
+  friend class tune::TrialRuns;
   RunHandle prepare(bool observed);
 
   std::string function_;
   Bytes data_;  ///< of datasets(), as workers get them
   TrainerOptions options_;
   bool restore_ = false;
+  bool goes_on_ = false;  ///< restores a finished run too: a trial that was paused
 };
 
 namespace detail {
 /// Two functions may have the same name: static ones of two files, or those of two namespaces.
 bool register_function(const char* name, TrainFunction function);
+/// The name of a registered function; otherwise empty.
+std::string function_name(TrainFunction function);
 /// The session of this process if it is a worker of any trainer, otherwise nullptr.
 Session* running_session();
 bool set_default_agent(const char* path);

@@ -12,6 +12,7 @@ result = DataParallelTrainer(
 """
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 if sys.platform != "linux":
     raise ImportError(f"Lockstep runs on Linux only (it needs pidfds, memfds and namespaces); this is {sys.platform}")
@@ -19,7 +20,7 @@ if sys.platform != "linux":
 from lockstep import _core, session, train
 from lockstep.callbacks import Callback, EarlyStopping, LoggerCallback
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import CheckpointConfig, DataConfig, FailureConfig, RunConfig, ScalingConfig
+from lockstep.config import CheckpointConfig, DataConfig, EngineConfig, FailureConfig, RunConfig, ScalingConfig
 from lockstep.errors import (
     ConfigError,
     EngineError,
@@ -30,15 +31,29 @@ from lockstep.errors import (
     StorageError,
     TrainingFailedError,
     TrainingInterrupted,
+    TrainingPreempted,
 )
 from lockstep.result import Result
 from lockstep.run_handle import RunHandle
 from lockstep.trainer import DataParallelTrainer
 from lockstep.worker_group import WorkerGroup
 
+if TYPE_CHECKING:
+    from lockstep import tune as tune
+
 _core.set_error_types(ConfigError, StorageError, EngineError, LockstepTimeoutError, InternalError)
 
 __version__ = _core.__version__
+
+
+def __getattr__(name: str) -> Any:
+    """``lockstep.tune`` is imported when it is first used."""
+    if name == "tune":
+        import importlib
+
+        return importlib.import_module("lockstep.tune")
+    raise AttributeError(f"module 'lockstep' has no attribute {name!r}")
+
 
 __all__ = [
     "Callback",
@@ -48,6 +63,7 @@ __all__ = [
     "DataConfig",
     "DataParallelTrainer",
     "EarlyStopping",
+    "EngineConfig",
     "EngineError",
     "FailureConfig",
     "InternalError",
@@ -62,8 +78,10 @@ __all__ = [
     "StorageError",
     "TrainingFailedError",
     "TrainingInterrupted",
+    "TrainingPreempted",
     "WorkerGroup",
     "__version__",
     "session",
     "train",
+    "tune",
 ]

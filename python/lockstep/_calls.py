@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Raised:
-    """What the function raised: the worker goes on."""
+    """What the function raised; the worker continues."""
 
     error: BaseException
 
 
 @dataclass
 class Returned:
-    """Pickled apart, so that what cannot be is an answer too."""
+    """Pickled separately, so that an error of pickling becomes an answer too."""
 
     data: bytes
 
@@ -48,7 +48,7 @@ class Call:
 
 @dataclass
 class OnRank:
-    """The call as a function that all workers run: those of other ranks do nothing."""
+    """The call as a function that all workers run; on other ranks it does nothing."""
 
     call: Call
     rank: int | None
@@ -66,9 +66,10 @@ class Workers:
         self.num_workers = num_workers
 
     def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Calls the function on every worker; what it returned, by rank.
+        """Calls the function on every worker and returns the results by rank.
 
-        What it raised on the lowest rank is raised here; the workers stay. A worker that dies is an error too.
+        If it raised, the error of the lowest rank is raised here, and the workers stay. A worker that dies is an error
+        too.
         """
         return [_value_of(answer) for answer in self._call(Call(function, args, kwargs), None)]
 
@@ -87,12 +88,12 @@ class Workers:
 
     @property
     def worker_group(self) -> Self:
-        """Itself: some say ``executor.worker_group.execute``."""
+        """The group itself, because some scripts write ``executor.worker_group.execute``."""
         return self
 
 
 def answer(call: bytes) -> bytes:
-    """On a worker: makes a pickled call; its pickled answer."""
+    """On a worker: makes a pickled call and returns its pickled answer."""
     return _pickling.dump_value(pickle.loads(call)())
 
 
@@ -103,7 +104,7 @@ def _value_of(given: Answer) -> Any:
 
 
 def _raised(error: Exception) -> Raised:
-    """The error as it can travel, with the worker's traceback as its note."""
+    """The error in a form that can be pickled, with the worker's traceback as a note."""
     from lockstep import session
     from lockstep._failed_error import cause_of
     from lockstep._worker import describe
@@ -114,5 +115,5 @@ def _raised(error: Exception) -> Raised:
         copy = pickle.loads(_pickling.dump_value(error))
         copy.add_note(f"\nTraceback of {failure.who}:\n{failure.traceback.rstrip()}")
         return Raised(copy)
-    except Exception:  # some errors cannot be pickled, others not unpickled
+    except Exception:  # some errors cannot be pickled, and some cannot be unpickled
         return Raised(cause_of(failure) or LockstepError(failure.summary))

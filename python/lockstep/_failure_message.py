@@ -26,14 +26,17 @@ def failure_message(
 
     The first failing rank of the last attempt comes first, in detail; the others are grouped by what happened to them.
     `error` is the core's message; it is used alone if no rank failed. `where` is the word in brackets: what the run
-    was started on. Without a `path` there is no advice on restoring.
+    was started on; "tune": it is a trial. Without a `path` there is no advice on restoring.
     """
     last = last_attempt(failures)
     lines: list[str] = []
     if last:
         first = last[0]
         node = f" on {first.node}" if first.node else ""
-        lines.append(f"[{where}] {first.who} failed{node} ({first.kind}, attempt {first.attempt}): {first.summary}")
+        trial = f"trial {os.path.basename(path)}: " if where == "tune" else ""
+        lines.append(
+            f"[{where}] {trial}{first.who} failed{node} ({first.kind}, attempt {first.attempt}): {first.summary}"
+        )
         if first.traceback:
             lines += ["", f"Traceback of {first.who}:", *_indented(_traceback(first, path))]
         printed = _without_traceback(first)
@@ -49,30 +52,43 @@ def failure_message(
             lines += ["", *(f"Before, in attempt {f.attempt}: {f.who}: {f.summary}" for f in _firsts(earlier))]
     else:
         lines.append(f"[{where}] the run failed: {error or 'unknown error'}")
-    if path:
-        in_function = bool(last) and last[0].kind == "exception"
-        lines += ["", *_how_to_go_on(path, trainer, in_function=in_function, has_checkpoint=has_checkpoint)]
+    if path and where == "tune":
+        experiment = os.path.dirname(path)
+        call = f'tune.Tuner.restore("{experiment}", trainable, resume_errored=True).fit()'
+        lines += ["", f"To continue it from its newest checkpoint, or from the beginning if there is none: {call}"]
+    elif path:
+        lines += ["", *_how_to_go_on(path, trainer, last[0].kind if last else "", has_checkpoint=has_checkpoint)]
     return "\n".join(lines)
 
 
 def interrupt_message(path: str, trainer: str, signal: str, *, has_checkpoint: bool) -> str:
     """The text of a TrainingInterrupted."""
+    return f"[trainer] the run was interrupted by {signal}; {_advice(path, trainer, has_checkpoint=has_checkpoint)}"
+
+
+def preemption_message(path: str, trainer: str, *, has_checkpoint: bool) -> str:
+    """The text of a TrainingPreempted."""
+    advice = _advice(path, trainer, has_checkpoint=has_checkpoint)
+    return f"[trainer] the run ended because its machine is taken away (preemption); {advice}"
+
+
+def _advice(path: str, trainer: str, *, has_checkpoint: bool) -> str:
     call = f'{trainer}.restore("{path}").fit()'
     if not _is_there(path):
-        advice = f"its directory {path} is gone, so it cannot be restored"
-    elif has_checkpoint:
-        advice = f"{call} continues from the last checkpoint"
-    else:
-        advice = f"there is no checkpoint yet: {call} starts from the beginning"
-    return f"[trainer] the run was interrupted by {signal}; {advice}"
+        return f"its directory {path} is gone, so it cannot be restored"
+    if has_checkpoint:
+        return f"{call} continues from the last checkpoint"
+    return f"there is no checkpoint yet: {call} starts from the beginning"
 
 
-def _how_to_go_on(path: str, trainer: str, *, in_function: bool, has_checkpoint: bool) -> list[str]:
+def _how_to_go_on(path: str, trainer: str, kind: str, *, has_checkpoint: bool) -> list[str]:
     if not _is_there(path):
         return [f"The run directory {path} no longer exists, so the run cannot be restored."]
+    in_function = kind == "exception"
     call = f'{trainer}.restore("{path}", train_func).fit()' if in_function else f'{trainer}.restore("{path}").fit()'
+    mended = ", when the storage is mended" if kind == "storage" else ""
     lines = [
-        f"To continue from the last checkpoint: {call}"
+        f"To continue from the last checkpoint{mended}: {call}"
         if has_checkpoint
         else f"There is no checkpoint yet. To start from the beginning: {call}"
     ]

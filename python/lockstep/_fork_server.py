@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DEFAULT_MODULES = ("cloudpickle", "numpy?")
+_SAME_VERSION = ("torch", "tensorflow", "jax", "horovod")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
@@ -47,7 +48,7 @@ def main(modules: Sequence[str]) -> NoReturn:
     gc.enable()
     gc.freeze()
     _flush()
-    agent.send(b"ready")
+    agent.send(b"\n".join([b"ready", *_versions()]))
     _serve(agent, own)
 
 
@@ -69,6 +70,13 @@ def _import(modules: Sequence[str], agent: socket.socket) -> None:
         if _threads() > 1:
             _start_over(agent, without=module)
     importlib.import_module("lockstep._worker")
+
+
+def _versions() -> list[bytes]:
+    """What must be the same on all nodes of a run, as NAME=VERSION."""
+    loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in _SAME_VERSION}
+    versions = {"Python": sys.version.split()[0], **{name: str(found) for name, found in loaded.items() if found}}
+    return [f"{name}={version}".encode(errors="replace") for name, version in versions.items()]
 
 
 def _threads() -> int:

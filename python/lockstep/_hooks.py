@@ -12,7 +12,7 @@ from lockstep.backend import Backend, BackendConfig
 from lockstep.errors import LockstepError
 
 CoreCall = Callable[[int | None, bytes], list[bytes]]
-"""Makes a pickled call on one rank, or on all. Raises EngineError when the attempt is over."""
+"""Makes a pickled call on one rank, or on all. Raises EngineError if the attempt has ended."""
 
 
 class BackendHooks:
@@ -25,9 +25,9 @@ class BackendHooks:
         self.name = ""
         """The hook that runs or ran last."""
         self.is_training = True
-        """The function is one that trains."""
+        """Whether the next function is a training function."""
         self.raised: BaseException | None = None
-        """By a hook before the function, in the last attempt."""
+        """What a hook before the function raised in the last attempt."""
         self.is_shut_down = False
         self.shutdown_error: Exception | None = None
 
@@ -44,7 +44,7 @@ class BackendHooks:
             raise
 
     def after(self, call: CoreCall) -> None:
-        """The workers are about to end, or have ended. What goes wrong now does not change how."""
+        """The workers are about to end, or have ended. An error here does not change the outcome."""
         self.is_shut_down, self.shutdown_error = True, None
         try:
             self._run("on_shutdown", call)
@@ -61,7 +61,7 @@ class BackendHooks:
 
 
 class _HookedWorkers(Workers):
-    """The workers of an attempt, for the length of one hook."""
+    """The workers of an attempt, while one hook runs."""
 
     def __init__(self, num_workers: int, call: CoreCall) -> None:
         super().__init__(num_workers)
@@ -72,7 +72,7 @@ class _HookedWorkers(Workers):
         self._core_call = None
 
     def _call(self, call: Call, rank: int | None) -> list[Answer]:
-        # The core goes on with the run while it waits: neither a callback nor another thread may call meanwhile.
+        # While it waits, the core continues the run: no callback and no other thread may call meanwhile.
         core_call = self._core_call if threading.get_ident() == self._thread else None
         if core_call is None:
             raise LockstepError("[WorkerGroup] only the hook that runs can call its workers, in its own thread")

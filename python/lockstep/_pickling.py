@@ -189,9 +189,9 @@ def _dump(value: Any, what: str, advice: str, buffers: Callable[[Any], None] | N
         return _pickled(value, buffers)
     except Exception as error:
         path, culprit, cause = _culprit(value, what, error, set())
-        raise SerializationError(
-            f"[trainer] {path}, a {_type_name(culprit)}, cannot be sent to another process: {cause}; {advice}"
-        ) from error
+        what = f"{path}, a {_type_name(culprit)}, cannot be sent to another process: {cause}"
+        del cause  # its traceback refers to this frame, so the callers' variables would stay until a collection
+        raise SerializationError(f"[trainer] {what}; {advice}") from error
 
 
 def _pickled(value: Any, buffers: Callable[[Any], None] | None = None) -> bytes:

@@ -12,7 +12,7 @@ from lockstep.errors import EngineError
 
 
 def backend_needs(backend: BackendConfig | None) -> _core.BackendNeeds:
-    """What the backend asks of the run: run.json keeps it, as restore() has the backend only as a pickle."""
+    """What the backend asks of the run. run.json keeps it, because restore() has the backend only as a pickle."""
     needs = _core.BackendNeeds()
     if backend is None:
         return needs
@@ -27,7 +27,7 @@ def backend_needs(backend: BackendConfig | None) -> _core.BackendNeeds:
 
 
 def process_plan(modules: tuple[str, ...], needs: _core.BackendNeeds) -> _core.RunPlan:
-    """How workers come into being: as this process is now, with these modules, and what the backend needs besides."""
+    """How workers are started: like this process as it is now, with these modules and what the backend needs."""
     modules = (*modules, *needs.preload, *_worker_imports.preloads())
     given = {name: value for name, value in os.environ.items() if is_text(name) and is_text(value)}
     plan = _core.RunPlan()

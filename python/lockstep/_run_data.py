@@ -1,4 +1,4 @@
-"""The data sets of a run: as a trainer takes them, as bytes on their way, as a worker sees them.
+"""The data sets of a run: what a trainer takes, the bytes that are sent, and what a worker sees.
 
 Imports no pyarrow: a run without data sets needs none.
 """
@@ -32,7 +32,7 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclass
 class RunData:
-    """What a trainer was given."""
+    """The data sets that a trainer was given, and how they are divided."""
 
     datasets: Mapping[str, Dataset | Callable[[], Dataset]] = field(default_factory=dict)
     config: DataConfig = field(default_factory=DataConfig)
@@ -62,7 +62,7 @@ class RunData:
             )
 
     def _expand_config(self) -> None:
-        """A dict of configurations by data set, as scripts for Ray have them, becomes one for all."""
+        """Converts a dict of configurations by data set, as in scripts for Ray, to one DataConfig."""
         by_dataset = self.config.values() if isinstance(self.config, Mapping) else ()
         convert = next((each._to_run_data for each in by_dataset if hasattr(each, "_to_run_data")), None)
         if convert is not None:
@@ -79,7 +79,7 @@ class RunData:
             return self._fitted() or before, b""
         datasets = {name: _made(name, dataset) for name, dataset in self.datasets.items()}
         if self.preprocessor is not None:
-            if _needs_fit(self.preprocessor):
+            if needs_fit(self.preprocessor):
                 if self.fit_on not in datasets:
                     raise ConfigError(
                         f"[trainer] the preprocessor is fitted on the data set {self.fit_on!r}, but the data sets are "
@@ -126,12 +126,12 @@ def _is_dataset(value: object) -> bool:
 
 
 def _whole(dataset: Any) -> Dataset:
-    """All rows: itself, or what lies under a pipeline of the alias."""
+    """All rows: the data set itself, or the source of a pipeline of the alias."""
     return getattr(dataset, "_whole", dataset)  # type: ignore[no-any-return]
 
 
-def _needs_fit(preprocessor: Any) -> bool:
-    """Unless it says that it is fitted already."""
+def needs_fit(preprocessor: Any) -> bool:
+    """Fits it, unless it says that it is fitted already."""
     status = getattr(preprocessor, "fit_status", None)
     said = status() if callable(status) else None
     return getattr(said, "name", said) not in ("FITTED", "NOT_FITTABLE")
@@ -141,11 +141,11 @@ def _listed(names: Mapping[str, Any]) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
-# ---------------------------------------------------------------------- on the way
+# ---------------------------------------------------------------------- the bytes
 
 
 def _dump(datasets: Mapping[str, Dataset], config: DataConfig, to_prepare: set[str]) -> bytes:
-    """A pickle, then the rows that are in memory, which the worker uses where they are: each at a multiple of 64."""
+    """A pickle, then the rows that are in memory, each at a multiple of 64: the worker uses them without a copy."""
     buffers: list[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> None:
@@ -184,7 +184,7 @@ def prepare_helpers(payload: memoryview) -> None:
     """For functions of data sets that run in helper processes. Called before the worker has threads."""
     datasets = _pickling.unpack(payload)[4]
     # The data sets stay pickled until they are used; a pickled call of map_batches() has the names of its arguments. If
-    # the word is there for another reason, one process waits in vain.
+    # the word occurs for another reason, one process is started needlessly.
     if datasets and b"num_workers" in bytes(_pieces(datasets)[0]):
         with contextlib.suppress(ImportError):  # get_dataset_shard() says what to install
             from lockstep.data import _helpers
@@ -223,10 +223,20 @@ class WorkerData:
         if to_prepare:
             preprocessor = _preprocessors.load(self.preprocessor)
             datasets.update({name: preprocessor.transform(datasets[name]) for name in to_prepare})
+        if self._core.begin.local_world_size > 1:
+            from lockstep.data._native import native
+
+            plans = [_whole(dataset)._native for dataset in datasets.values()]
+            native.share_whole(plans, self._shared_name("whole"), self._core.begin.local_world_size)
         return datasets, config
 
+    @property
+    def datasets(self) -> Mapping[str, Dataset]:
+        """All data sets, not divided."""
+        return self._loaded[0]
+
     def shard(self, name: str | None) -> DataIterator:
-        """The iterator over a data set, always the same."""
+        """The iterator over a data set; the same one in every call."""
         datasets, config = self._loaded
         if not datasets:
             raise LockstepError(
@@ -246,9 +256,10 @@ class WorkerData:
         from lockstep.data.iterator import Order
 
         is_split = config.splits(name)
+        is_shuffled = config.shuffles(name) and (config.datasets_to_shuffle is not None or dataset._is_shuffled)
         shard = dataset._shard_type(
             dataset,
-            Order(config.seed, config.shuffles(name), config.window),
+            Order(config.seed, is_shuffled, config.window),
             rank=self._rank if is_split else 0,
             world_size=self._world_size if is_split else 1,
             equal=False if config.equal == "uneven" else config.equal,
@@ -265,20 +276,27 @@ class WorkerData:
         """Shared memory for the blocks of a data set, so that each is read by one rank of this node only."""
         from lockstep.data._native import native
 
+        ranks = self._core.begin.local_world_size
+        return None if ranks == 1 else native.SharedCache.join(self._shared_name("blocks", name), ranks)
+
+    def _shared_name(self, *what: str) -> str:
+        """Of memory that the ranks of this node share, in this attempt."""
         begin = self._core.begin
-        ranks = begin.local_world_size
-        if ranks == 1:
-            return None
-        parts = (begin.run_dir, begin.trial_id, begin.attempt, begin.node_rank)
-        return native.SharedCache.join(hashlib.sha256(repr((*parts, name)).encode()).hexdigest()[:32], ranks)
+        parts = (begin.run_dir, begin.trial_id, begin.attempt, begin.node_rank, *what)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
     def keep_positions(self) -> None:
-        """Before a report with a checkpoint: it shall hold where the data sets are."""
+        """Called before a report with a checkpoint, which then holds the positions of the data sets."""
         if self._rank == 0:
             for name, shard in self._shards.items():
                 self._core.set_position(name, json.dumps(shard.state_dict()))
 
+    def replace_preprocessor(self, preprocessor: Any) -> None:
+        """Later checkpoints hold this preprocessor."""
+        self.preprocessor = _preprocessors.dump(preprocessor)
+        self.keep_preprocessor(self.preprocessor)
+
     def keep_preprocessor(self, dumped: bytes) -> None:
-        """What the next checkpoints hold; empty: none."""
+        """The preprocessor that later checkpoints hold; empty: none."""
         if self._rank == 0:
             self._core.keep_file(PREPROCESSOR_FILE, dumped)

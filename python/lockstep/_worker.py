@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lockstep import _core, _pickling, _run_data, _sources, _worker_imports, session
 from lockstep._calls import answer
 from lockstep._exception_classes import type_name
-from lockstep.errors import Failure, LockstepError, StopTraining, StorageError
+from lockstep.errors import Failure, LockstepError, SerializationError, StopTraining, StorageError
 
 if TYPE_CHECKING:
     from lockstep.backend import BackendConfig
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 _CAUSE_COMES_WITHIN = 2.0
 """An error that looks like another rank's death is reported after this many seconds, so that the death itself is seen
 first."""
+
+
+_OWN_FILES = (__file__, _pickling.__file__, os.path.join(os.path.dirname(__file__), "_script.py"), "<frozen runpy>")
+"""Files whose functions come before the user's own."""
 
 
 class _PayloadError(LockstepError):
@@ -153,14 +157,27 @@ def _end_well(core: _core.WorkerSession, value: Any) -> int | None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         core.finish(packed)
         return None
+    packed = _returned(value) if core.begin.rank == 0 else b""
     core.serve_calls(answer)
     if _backend is not None:
         _backend.on_worker_end()
     # Finish everything of the user's code before the last message: after it the run may have ended.
     _end_python()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    core.finish(b"")
+    core.finish(packed)
     return 0
+
+
+def _returned(value: Any) -> bytes:
+    """For ``Result.return_value``. What cannot be pickled is an error only for those who ask for it."""
+    if value is None:
+        return b""
+    try:
+        return _pickling.dump_value(value)
+    except SerializationError as error:
+        from lockstep.result import NotReturned
+
+        return _pickling.dump_value(NotReturned(str(error)))
 
 
 def _end_badly(core: _core.WorkerSession, error: BaseException) -> int:
@@ -204,7 +221,10 @@ def describe(error: BaseException) -> Failure:
     if isinstance(error, _PayloadError) and error.__cause__ is not None:
         message, error = str(error), error.__cause__
     else:
-        message = str(error)
+        try:
+            message = str(error)
+        except Exception as problem:
+            message = f"its text cannot be made: {type(problem).__name__}"
     if isinstance(error, SystemExit):
         kind, name, message = "exit", "", f"the training function called sys.exit({error.code!r})"
     else:
@@ -328,6 +348,6 @@ def _set_blas_threads() -> None:
 def _users_frames(frames: TracebackType | None) -> TracebackType | None:
     """The traceback from where the user's code begins."""
     found = frames
-    while found is not None and found.tb_frame.f_code.co_filename in (__file__, _pickling.__file__):
+    while found is not None and found.tb_frame.f_code.co_filename in _OWN_FILES:
         found = found.tb_next
     return found or frames

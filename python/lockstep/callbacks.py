@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core
 from lockstep.errors import ConfigError
@@ -130,7 +130,8 @@ class EarlyStopping(Callback):
         for name, value in (("metric", metric), ("patience", patience), ("mode", mode), ("min_delta", min_delta)):
             if not isinstance(value, kinds.get(name, (int, float))) or isinstance(value, bool):
                 raise ConfigError(f"[EarlyStopping] {name} is {value!r}; it must not be a {type(value).__name__}")
-        self._rule = _core.EarlyStopping(metric, patience, mode, min_delta)
+        self._arguments = (metric, patience, mode, min_delta)
+        self._rule = _core.EarlyStopping(*self._arguments)
 
     @property
     def best(self) -> float | None:
@@ -144,10 +145,15 @@ class EarlyStopping(Callback):
         return self._rule.should_stop(metrics)
 
 
-class StopWhen(Callback):
-    """Calls a function given as ``RunConfig(stop=...)``, which has the signature of Ray's."""
+Stop = Callable[[str, dict[str, Any]], Any]
+"""A function of a trial's id and a result."""
 
-    def __init__(self, stop: Callable[[str, dict[str, Any]], Any]) -> None:
+
+class StopWhen(Callback):
+    """Calls a function given as ``RunConfig(stop=...)``, which has the signature of Ray's. If it also has
+    ``stop_all()``, as stoppers have, that is asked after each result."""
+
+    def __init__(self, stop: Stop) -> None:
         self._stop = stop
         self._trial_id = ""
 
@@ -155,12 +161,19 @@ class StopWhen(Callback):
         self._trial_id = run.trial_id
 
     def should_stop(self, metrics: dict[str, Any]) -> bool:
-        return bool(self._stop(self._trial_id, metrics))
+        stop_all = getattr(self._stop, "stop_all", bool)
+        return bool(self._stop(self._trial_id, metrics)) or bool(stop_all())
 
 
 @dataclass
 class Trial:
     """The run as loggers see it: a run is an experiment of one trial."""
+
+    PENDING: ClassVar[str] = "PENDING"
+    RUNNING: ClassVar[str] = "RUNNING"
+    PAUSED: ClassVar[str] = "PAUSED"
+    TERMINATED: ClassVar[str] = "TERMINATED"
+    ERROR: ClassVar[str] = "ERROR"
 
     trial_id: str
     config: dict[str, Any]
@@ -212,6 +225,34 @@ class LoggerCallback(Callback):
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         """The run has ended."""
 
+    # The hooks of Tune, for programs that drive a logger by hand.
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """As Tune calls it."""
+        self.log_trial_start(trial)
+
+    def on_trial_restore(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """As Tune calls it."""
+        self.log_trial_restore(trial)
+
+    def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """As Tune calls it."""
+        self.log_trial_save(trial)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """As Tune calls it."""
+        self.log_trial_result(iteration, trial, result)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """As Tune calls it."""
+        self.log_trial_end(trial, failed=False)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """As Tune calls it."""
+        self.log_trial_end(trial, failed=True)
+
     def on_start(self, run: RunInfo) -> None:
         now = time.time()
         self._trial = Trial(run.trial_id, run.config, str(run.path), run.trainer or run.name, status="RUNNING")
@@ -260,26 +301,31 @@ class _FileLogger(LoggerCallback):
         where = type(self).__name__
         self.logdir = None if logdir is None else Path(local_path(logdir, f"[{where}] logdir"))
         self.filename = self._name
-        self._sink: _core.ReportSink | None = None
+        self._sinks: dict[str, _core.ReportSink | None] = {}
 
     def log_trial_start(self, trial: Trial) -> None:
-        self._sink = None
+        self._sinks[trial.trial_id] = None
         run = Path(trial.logdir)
         place = self.logdir or run
-        if self.filename == self._name and place.resolve() == run.resolve():
+        is_run = self.__dict__.get("_trial") is trial  # otherwise driven by hand: nothing else writes the file
+        if is_run and self.filename == self._name and place.resolve() == run.resolve():
             return
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._sink = self._open(str(place))
-        self._sink.start(trial.config)
+        sink = self._sinks[trial.trial_id] = self._open(str(place))
+        sink.start(trial.config)
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        if self._sink is not None:
-            self._sink.write(result, iteration)
-            self._sink.flush()
+        if trial.trial_id not in self._sinks:
+            self.log_trial_start(trial)
+        sink = self._sinks[trial.trial_id]
+        if sink is not None:
+            sink.write(result, iteration)
+            sink.flush()
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
-        if self._sink is not None:
-            self._sink.close()
+        sink = self._sinks.pop(trial.trial_id, None)
+        if sink is not None:
+            sink.close()
 
     def _open(self, directory: str) -> _core.ReportSink:
         raise NotImplementedError

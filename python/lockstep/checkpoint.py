@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core, _encoding, _preprocessors
-from lockstep.config import local_path
-from lockstep.errors import ConfigError
+from lockstep.config import is_address, place_of
+from lockstep.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 PREPROCESSOR_KEY = "_preprocessor"
 """Where a dict has it."""
+METADATA_FILE = ".metadata.json"
+"""The file of a checkpoint with the user's metadata."""
 PREPROCESSOR_FILE = "lockstep_preprocessor.json"
 """The file of a checkpoint that holds the preprocessor of the run's data."""
 
@@ -37,7 +41,27 @@ class Checkpoint:
     unpickles it.
     """
 
-    def __init__(self, *, _data: dict[Any, Any] | None = None, _handle: _core.Checkpoint | None = None) -> None:
+    _SERIALIZED_ATTRS: ClassVar[tuple[str, ...]] = ()
+    """For subclasses: attributes that from_checkpoint() and pickling keep."""
+
+    def __init__(
+        self,
+        local_path: str | os.PathLike[str] | None = None,
+        data_dict: dict[Any, Any] | None = None,
+        uri: str | None = None,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        _data: dict[Any, Any] | None = None,
+        _handle: _core.Checkpoint | None = None,
+    ) -> None:
+        """As in Ray: a path is as from_directory(), `data_dict` as from_dict()."""
+        paths = [each for each in (local_path, path, uri) if each is not None]
+        if len(paths) + (data_dict is not None) > 1:
+            raise ConfigError("[checkpoint] Checkpoint() takes one of local_path, data_dict and uri")
+        if data_dict is not None:
+            _data = _checked(data_dict)
+        elif paths:
+            _handle = _handle_at(paths[0])
         if _data is None and _handle is None:
             raise ConfigError(
                 "[checkpoint] Checkpoint() has no contents; use Checkpoint.from_dict({...}) or from_directory(path)"
@@ -52,14 +76,13 @@ class Checkpoint:
     @classmethod
     def from_dict(cls, data: dict[Any, Any]) -> Self:
         """A checkpoint of a dict, which is not copied until it is reported or written."""
-        if not isinstance(data, dict):
-            raise ConfigError(f"[checkpoint] from_dict got a {type(data).__name__}; it must be a dict")
-        return cls(_data=data)
+        return cls(_data=_checked(data))
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Self:
-        """A checkpoint of the files in a directory; they stay where they are."""
-        return cls(_handle=_core.Checkpoint.from_directory(local_path(path, "[checkpoint] path")))
+        """A checkpoint of the files in a directory; they stay where they are. For an address in an object store, the
+        same as from_uri()."""
+        return cls(_handle=_handle_at(path))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -68,8 +91,9 @@ class Checkpoint:
 
     @classmethod
     def from_uri(cls, uri: str) -> Self:
-        """As from_directory(), for a ``file://`` address or plain path."""
-        return cls.from_directory(uri)
+        """As from_directory(), for an address in an object store (``s3://bucket/...``), a ``file://`` address or path.
+        What is in a store is copied into the local cache, and verified, if it is not there yet."""
+        return cls(_handle=_handle_at(uri))
 
     @classmethod
     def from_checkpoint(cls, other: Checkpoint) -> Self:
@@ -81,6 +105,9 @@ class Checkpoint:
             raise ConfigError(f"[checkpoint] from_checkpoint got a {type(other).__name__}; it must be a Checkpoint")
         same = cls(_data=other._data, _handle=other._handle)
         same._preprocessor = other._preprocessor
+        for name in (*cls._SERIALIZED_ATTRS, *type(other)._SERIALIZED_ATTRS):
+            if name in other.__dict__:
+                setattr(same, name, other.__dict__[name])
         return same
 
     # ------------------------------------------------------------------ reading
@@ -104,14 +131,20 @@ class Checkpoint:
         """The dict as it was saved, without added keys."""
         if self._data is not None:
             return dict(self._data)
-        handle = self._as_handle()
-        files = handle.files()
+        files = self._as_handle().files()
+        if (changes := _changing_kinds()) is not None:
+            return dict(changes.as_dict(self))
         if "data.json" not in files:
             held = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
             raise ConfigError(
                 f"[checkpoint] {self!r} was made from a directory ({held or 'empty'}), not from a dict; "
                 "read it with as_directory()"
             )
+        return self._decoded()
+
+    def _decoded(self) -> dict[Any, Any]:
+        """The dict in its files."""
+        handle = self._as_handle()
         data = _encoding.decode(handle.read("data.json"), handle.tensors, lambda: handle.read("objects.pkl"))
         if not isinstance(data, dict):
             raise ConfigError(f"[checkpoint] {self!r} holds a {type(data).__name__}, not a dict")
@@ -121,9 +154,7 @@ class Checkpoint:
         """Writes the files to `path` (created if needed; None: a new temporary directory) and returns it."""
         import tempfile
 
-        place = (
-            tempfile.mkdtemp(prefix="lockstep_checkpoint_") if path is None else local_path(path, "[checkpoint] path")
-        )
+        place = tempfile.mkdtemp(prefix="lockstep_checkpoint_") if path is None else place_of(path, "[checkpoint] path")
         self._as_handle().to_directory(place)
         return place
 
@@ -150,8 +181,16 @@ class Checkpoint:
         return self._as_handle().to_bytes()
 
     def to_uri(self, uri: str) -> str:
-        """As to_directory(), to a ``file://`` address or plain path."""
-        self.to_directory(uri)
+        """As to_directory(), to an address in an object store (``s3://bucket/...``), a ``file://`` address or a plain
+        path."""
+        if not is_address(uri):
+            self.to_directory(uri)
+            return uri
+        import tempfile
+
+        place_of(uri, "[checkpoint] uri")
+        with tempfile.TemporaryDirectory(prefix="lockstep_checkpoint_") as place:
+            _core.upload_directory(self.to_directory(place), uri)
         return uri
 
     # ------------------------------------------------------------------ about it
@@ -170,8 +209,16 @@ class Checkpoint:
 
     @property
     def uri(self) -> str | None:
-        """``path`` as a ``file://`` address."""
-        return None if self.path is None else Path(self.path).as_uri()
+        """Its address: that in the object store for a checkpoint of a run there, otherwise ``path`` as a ``file://``
+        address. None while it is in memory only."""
+        return None if self.path is None else _core.address_of(self.path) or Path(self.path).as_uri()
+
+    @property
+    def filesystem(self) -> Any:
+        """pyarrow's file system in which ``path`` is."""
+        from pyarrow import fs
+
+        return fs.LocalFileSystem()
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -180,8 +227,24 @@ class Checkpoint:
         return (self._handle.metadata() if self._handle is not None else None) or {}
 
     def get_metadata(self) -> dict[str, Any]:
-        """The same as ``metadata``."""
+        """What set_metadata() stored; otherwise the same as ``metadata``."""
+        if self._handle is not None and METADATA_FILE in self._handle.files():
+            return dict(json.loads(self._handle.read(METADATA_FILE)))
         return self.metadata
+
+    def set_metadata(self, metadata: dict[str, Any]) -> None:
+        """Stores plain values in the directory, in a file of its own. Only before it is reported: a run's checkpoints
+        do not change."""
+        if self.path is None:
+            raise ConfigError(f"[checkpoint] set_metadata() needs a directory; {self!r} has none")
+        if self.metadata:
+            raise ConfigError(f"[checkpoint] {self!r} belongs to a run and cannot be changed; set it before report()")
+        with open(os.path.join(self.path, METADATA_FILE), "w", encoding="utf-8") as file:
+            json.dump(metadata, file)
+
+    def update_metadata(self, metadata: dict[str, Any]) -> None:
+        """Adds to what set_metadata() stored."""
+        self.set_metadata({**self.get_metadata(), **metadata})
 
     def get_internal_representation(self) -> tuple[str, Any]:
         """``("local_path", path)``, ``("data_dict", dict)``, or ``("data_bytes", bytes)`` (files in memory)."""
@@ -232,11 +295,14 @@ class Checkpoint:
         return f"{type(self).__name__}({'in memory' if self.path is None else f'path={self.path!r}'})"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        state = {name: self.__dict__[name] for name in self._SERIALIZED_ATTRS if name in self.__dict__} or None
+        if self._preprocessor is not None:
+            state = {**(state or {}), "_preprocessor": self._preprocessor}
         if self._data is not None:
-            return type(self).from_dict, (self._data,)
+            return type(self).from_dict, (self._data,), state
         if self.path is not None:
-            return type(self).from_directory, (self.path,)
-        return type(self).from_bytes, (self.to_bytes(),)
+            return type(self).from_directory, (self.path,), state
+        return type(self).from_bytes, (self.to_bytes(),), state
 
     # ------------------------------------------------------------------ for Lockstep itself
 
@@ -258,12 +324,39 @@ class Checkpoint:
         """The core's handle; a dict is encoded and copied for it."""
         if self._handle is not None:
             return self._handle
+        if self._data is not None and (changes := _changing_kinds()) is not None:
+            made: _core.Checkpoint | None = changes.handle_of(self._data)
+            if made is not None:
+                return made
         return _core.Checkpoint.from_parts(self._as_parts())
 
     def _as_parts(self, unwrap: bool = False) -> _core.EncodedDict:
         """A dict encoded with its arrays borrowed; `unwrap` removes the wrappers of models."""
         encoded = _encoding.encode(self._data, unwrap)
         return _core.EncodedDict(encoded.data, encoded.tensors, encoded.objects)
+
+
+def _checked(data: dict[Any, Any]) -> dict[Any, Any]:
+    if not isinstance(data, dict):
+        raise ConfigError(f"[checkpoint] from_dict got a {type(data).__name__}; it must be a dict")
+    return data
+
+
+def _changing_kinds() -> Any:
+    """For scripts written for Ray: how dicts become directories and the reverse."""
+    if "lockstep.as_ray" not in sys.modules:
+        return None
+    from lockstep.as_ray import _checkpoint
+
+    return _checkpoint
+
+
+def _handle_at(path: str | os.PathLike[str]) -> _core.Checkpoint:
+    """The checkpoint in a directory, or at an address, from where it is copied."""
+    place = place_of(path, "[checkpoint] path")
+    if is_address(path) and _core.fetch_checkpoint(os.fspath(path)) is None:
+        raise StorageError(f"[checkpoint] there is nothing at {path!s}")
+    return _core.Checkpoint.from_directory(place)
 
 
 def _keys(data: dict[Any, Any]) -> str:

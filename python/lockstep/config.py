@@ -15,14 +15,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from lockstep import _core
-from lockstep.callbacks import Callback, warn_of_unknown_hooks
+from lockstep.callbacks import Callback, Stop, warn_of_unknown_hooks
 from lockstep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 TrainLoopConfig: TypeAlias = "dict[str, Any] | DataclassInstance"
 """What a training function gets: a dict, or an object of a dataclass."""
+
+ENGINES = ("auto", "local", "slurm", "ray", "ssh", "join")
 
 
 @dataclass
@@ -43,6 +47,7 @@ class ScalingConfig:
     """
 
     num_workers: int = 1
+    """0: the training function runs in the process that calls ``fit()``, so that debuggers and notebooks work."""
     use_gpu: bool = False
     """One GPU per worker, unless resources_per_worker says otherwise."""
     resources_per_worker: Mapping[str, float] | None = None
@@ -52,21 +57,35 @@ class ScalingConfig:
     """Accepted and checked, without effect: the driver runs in your process."""
 
     def __post_init__(self) -> None:
-        self.validate()
+        if not self._searched():
+            self.validate()
 
     def validate(self) -> None:
         """Raises ConfigError naming the field, its value and what it must be."""
+        for name, value in self._searched().items():
+            _refuse("ScalingConfig", name, value, "search spaces belong into the param_space of a Tuner")
         self._to_core()
         amounts = {} if self.trainer_resources is None else self.trainer_resources
         if not isinstance(amounts, Mapping) or not all(map(_is_amount, amounts.values())):
             _refuse("ScalingConfig", "trainer_resources", amounts, 'it must be a dict such as {"CPU": 1} or None')
 
+    def _searched(self) -> dict[str, Any]:
+        """The fields that hold a search space of ``lockstep.tune``: a Tuner makes a configuration for each trial."""
+        return {name: value for name, value in vars(self).items() if _is_searched(value)}
+
     def _to_core(self) -> _core.ScalingConfig:
-        return _core.ScalingConfig(self)
+        none = type(self.num_workers) is int and self.num_workers == 0
+        return _core.ScalingConfig(self, num_workers=1) if none else _core.ScalingConfig(self)
 
     @classmethod
     def _from_core(cls, core: _core.ScalingConfig) -> ScalingConfig:
         return cls(**_values(core))
+
+
+def _is_searched(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return set(value) == {"grid_search"} or any(map(_is_searched, value.values()))
+    return type(value).__module__ == "lockstep.tune.sample"
 
 
 @dataclass
@@ -80,6 +99,8 @@ class FailureConfig:
     max_failures: int = 0
     fail_fast: bool | str = False
     """Accepted as in Ray, with ``max_failures=0`` only, which already ends the run at the first failure."""
+    count_node_failures: bool = False
+    """Whether a node that is lost counts, too. The machine on which ``fit()`` runs always does."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -116,6 +137,12 @@ class CheckpointConfig:
     checkpoint_at_end: bool | None = None
     keep_all_ranks: bool = False
     """Merge the parts that all ranks report, for sharded models; by default rank 0's checkpoint is the checkpoint."""
+    persist_every: int = 1
+    """Every n-th checkpoint goes to disk, and the last one. The newest two of the others stay in memory, where a
+    restart finds them."""
+    when_busy: str = "wait"
+    """What a report does that is faster than the disk: ``"wait"``, or ``"skip"``: it takes the place of an older
+    checkpoint that waits to be written."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -150,6 +177,65 @@ class CheckpointConfig:
 
 
 @dataclass
+class EngineConfig:
+    """On which nodes the workers of a run are, and what starts agents there. A kind alone can be given as its name.
+
+    >>> EngineConfig("ssh", hosts="a:8,b:8").hosts
+    'a:8,b:8'
+    """
+
+    kind: str = "auto"
+    """``"local"``: this machine. ``"slurm"``, ``"ray"``, ``"ssh"``: nodes of such a cluster. ``"join"``: agents that
+    arrive by themselves. ``"auto"``: what LOCKSTEP_ENGINE says; else Slurm, inside an allocation of more than one node;
+    else local."""
+    nodes: int | None = None
+    """How many nodes, with the driver's own if it takes workers. None: all there are; for ``"join"`` 2."""
+    hosts: str | Sequence[str] | None = None
+    """For ``"ssh"``: ``"a:8,b:8"`` or ``["a:8", "b:8"]``, with the room for workers behind the colon."""
+    hostfile: str | os.PathLike[str] | None = None
+    """For ``"ssh"``: the same as a file, with a line such as ``a slots=8`` for each host."""
+    address: str | None = None
+    """For ``"ray"``: the cluster's. None: RAY_ADDRESS, or else the cluster on this machine."""
+    port: int | None = None
+    """Where the driver's agent listens. None: 29400 for ``"join"``, otherwise one that the system chooses."""
+    secret_file: str | os.PathLike[str] | None = None
+    """For ``"join"``: the file with the run's secret; it is made if it does not exist. None: a new file."""
+    head_works: bool | None = None
+    """Whether the driver's node takes workers. None: as the engine decides; with ``"join"`` it does."""
+    network_interface: str | None = None
+    """The interface for everything between nodes. None: that by which they reach each other."""
+    node_timeout: float | timedelta = 5.0
+    """In seconds: a node without a sign of life for this long is lost."""
+    start_timeout: float | timedelta = 300.0
+    """In seconds: for all nodes to join."""
+    replace_timeout: float | timedelta = 30.0
+    """In seconds: for a node to come in place of a lost one. Then the run goes on with those there are."""
+
+    def __post_init__(self) -> None:
+        self.validate()
+
+    def validate(self) -> None:
+        """Raises ConfigError naming the field, its value and what it must be."""
+        self._to_core()
+
+    def _to_core(self) -> _core.EngineConfig:
+        hosts = self.hosts
+        if isinstance(hosts, str):
+            hosts = [host.strip() for host in hosts.split(",") if host.strip()]
+        paths = {name: _absolute(getattr(self, name)) for name in ("hostfile", "secret_file")}
+        return _core.EngineConfig(self, hosts=hosts, **paths)
+
+    @classmethod
+    def _from_core(cls, core: _core.EngineConfig) -> str | EngineConfig:
+        made = cls(**_values(core))
+        return made.kind if made == cls(made.kind) else made
+
+
+def _absolute(path: object) -> object:
+    return os.path.abspath(os.path.expanduser(path)) if isinstance(path, (str, os.PathLike)) and path else path
+
+
+@dataclass
 class DataConfig:
     """How the data sets of a trainer reach its workers.
 
@@ -159,8 +245,9 @@ class DataConfig:
 
     datasets_to_split: str | Sequence[str] | None = ("train",)
     """The data sets of which every rank gets its part, or ``"all"``. Of the others every rank gets all rows."""
-    datasets_to_shuffle: str | Sequence[str] | None = ("train",)
-    """The data sets whose rows come in another order in each epoch, or ``"all"``. The others keep their order."""
+    datasets_to_shuffle: str | Sequence[str] | None = None
+    """The data sets whose rows come in another order in each epoch, or ``"all"``. The others keep their order.
+    ``None``: ``train``, or none if the data sets were made by the alias for Ray."""
     seed: int = 0
     """The seed of the shuffle. The same seed gives the same orders, for any number of workers."""
     window: int = 100_000
@@ -208,12 +295,14 @@ class RunConfig:
     name: str | None = None
     """One path component. None: <Trainer>_<Y-m-d_H-M-S>."""
     storage_path: str | os.PathLike[str] | None = None
-    """Where run directories are made. None: LOCKSTEP_STORAGE_PATH, or else ~/lockstep_results."""
+    """Where run directories are made: a directory, or an address in an object store, as in ``s3://bucket/prefix``.
+    None: LOCKSTEP_STORAGE_PATH, or else ~/lockstep_results."""
     callbacks: Sequence[Callback] | None = None
     failure_config: FailureConfig | None = None
     checkpoint_config: CheckpointConfig | None = None
     verbose: int = 1
-    """0: silent. 1: start and end, progress, warnings and what workers print. 2 and 3 mean the same as 1."""
+    """0: silent. 1: start and end, progress, warnings and what workers print. 2 and 3 mean the same as 1,
+    but a Tuner then also tells the end of each trial."""
     hang_timeout: float | timedelta | None = None
     """In seconds: a rank without progress for this long hangs, and the attempt fails. None: no limit."""
     heartbeat_timeout: float | timedelta = 10.0
@@ -222,18 +311,31 @@ class RunConfig:
     """Maximum size of the metrics in one report, in bytes, up to 2**30. Put larger values into a checkpoint."""
     local_dir: str | os.PathLike[str] | None = None
     """Another spelling of storage_path."""
-    stop: Mapping[str, float] | Callable[[str, dict[str, Any]], Any] | None = None
+    stop: Mapping[str, float] | Stop | Sequence[Stop] | None = None
     """When the run ends early: once a metric is at least this large, ``{"training_iteration": 10}``, or once a function
-    of the trial's id and rank 0's metrics returns True. None: when the training function returns."""
+    of the trial's id and rank 0's metrics returns True. Stoppers of ``lockstep.tune`` are such functions; of several,
+    the first ends the run. None: when the training function returns."""
     sync_config: Any = None
-    """Refused, like progress_reporter: it is part of tuning, which does not exist yet."""
+    """Accepted as in Ray, without effect: trials write straight to storage_path."""
     progress_reporter: Any = None
+    """Called by an experiment, as in Ray: ``report(trials, done)`` whenever ``should_report(trials, done)`` is True."""
     log_to_file: Any = False
     """Accepted as in Ray, without effect: what workers print is always in the run directory."""
     log_to_console: str = "rank0"
     """Whose output is shown: ``"rank0"``, ``"all"`` or ``"none"``. The log files have the output of every rank."""
+    resume: str | os.PathLike[str] = "never"
+    """``"auto"``: continue the run of that name if there is one, so that a script can just be started again. A path, or
+    a name in the default storage path: continue that run. ``"never"``: the name must be new."""
     wait_for_resources: bool = True
     """Whether a run waits for resources that other runs of this process hold. False: it raises EngineError at once."""
+    preemption: str | os.PathLike[str] | Sequence[str] | None = None
+    """What tells that the machine will be taken away: a file that appears, or a command that ends with 0, such as
+    ``["curl", "-sf", ADDRESS]``. SIGUSR1 always does; SIGTERM does if this is set, and in Slurm and Kubernetes."""
+    preemption_grace: float | timedelta = 30.0
+    """How many seconds after such a notice the run must be over."""
+    engine: str | EngineConfig = "auto"
+    """On which nodes the workers are: ``"auto"``, ``"local"``, ``"slurm"``, ``"ray"``, ``"ssh"``, ``"join"``, or an
+    EngineConfig with options."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -251,11 +353,8 @@ class RunConfig:
                 f"it is another spelling of storage_path, which is {self.storage_path!r}; give one",
             )
         self._to_core()
-        for field in ("sync_config", "progress_reporter"):
-            if getattr(self, field) is not None:
-                _refuse(
-                    where, field, getattr(self, field), "it is part of tuning, which does not exist yet; leave it out"
-                )
+        if self.progress_reporter is not None and not callable(getattr(self.progress_reporter, "report", None)):
+            _refuse(where, "progress_reporter", self.progress_reporter, "it must have should_report() and report()")
         _check_callbacks(where, self.callbacks)
         for config in (self.failure_config, self.checkpoint_config):
             if config is not None:
@@ -266,16 +365,52 @@ class RunConfig:
         field = "local_dir" if self.storage_path is None else "storage_path"
         path = getattr(self, field)
         given = {
-            "storage_path": None if path is None else local_path(path, f"[RunConfig] {field}"),
-            "stop": None if callable(self.stop) and not isinstance(self.stop, type) else self.stop,
+            "storage_path": None if path is None else _storage_path(path, f"[RunConfig] {field}"),
+            "stop": None if self._stop_functions() else self.stop,
+            "resume": os.fspath(self.resume) if isinstance(self.resume, os.PathLike) else self.resume,
+            "preemption": _notice(self.preemption),
+            "engine": self._engine(),
         }
         return _core.RunConfig(self, **{**given, **instead})
+
+    def _engine(self) -> object:
+        """The engine as an EngineConfig; what is neither that nor a kind stays, and is refused."""
+        known = isinstance(self.engine, str) and self.engine in ENGINES
+        return EngineConfig(str(self.engine)) if known else self.engine
+
+    def _stop_functions(self) -> list[Stop]:
+        """The functions of `stop`, if it is one or several."""
+        given: Sequence[Any] = self.stop if isinstance(self.stop, (list, tuple)) else [self.stop]
+        return list(given) if given and all(callable(each) and not isinstance(each, type) for each in given) else []
 
     @classmethod
     def _from_core(cls, core: _core.RunConfig) -> RunConfig:
         failure = FailureConfig(**_values(core.failure_config))
         checkpoint = CheckpointConfig(**_values(core.checkpoint_config))
-        return cls(**{**_values(core), "failure_config": failure, "checkpoint_config": checkpoint})
+        nested = {"failure_config": failure, "checkpoint_config": checkpoint}
+        return cls(**{**_values(core), **nested, "engine": EngineConfig._from_core(core.engine)})
+
+
+def _notice(given: object) -> object:
+    """RunConfig.preemption as the core has it: ``"file:PATH"`` or a line for the shell, which has a space."""
+    if isinstance(given, os.PathLike):
+        return f"file:{os.path.abspath(os.path.expanduser(given))}"
+    if isinstance(given, (list, tuple)) and given and all(isinstance(word, str) for word in given):
+        return "exec " + shlex.join(given)
+    return given
+
+
+def is_address(path: str | os.PathLike[str]) -> bool:
+    """Whether it names a place in an object store."""
+    return isinstance(path, str) and "://" in path and not path.startswith("file://") and is_text(path)
+
+
+def _storage_path(path: str | os.PathLike[str], what: str) -> str:
+    """An address as it is, once it is checked; otherwise as local_path()."""
+    if not is_address(path):
+        return local_path(path, what)
+    _tell_where_arrow_is()
+    return _core.check_address(os.fspath(path))
 
 
 def local_path(path: str | os.PathLike[str], what: str) -> str:
@@ -286,12 +421,35 @@ def local_path(path: str | os.PathLike[str], what: str) -> str:
         text = None
     if not isinstance(text, str) or not text or "\0" in text or not is_text(text):
         raise ConfigError(f"{what} is {path!r}; it must be a path, in UTF-8") from None
+    if is_address(text):
+        raise ConfigError(f"{what} is {text!r}; only local paths are supported here")
     if "://" in text:
         parts = urlsplit(text)
-        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-            raise ConfigError(f"{what} is {text!r}; only local paths and file:// addresses can be used")
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigError(f"{what} is {text!r}; only file:///PATH names a local file")
         text = unquote(parts.path)
     return os.path.abspath(os.path.expanduser(text))
+
+
+def place_of(path: str | os.PathLike[str], what: str) -> str:
+    """As local_path(); for an address in an object store, the place in the cache where its contents are kept."""
+    return cached_path(path) if isinstance(path, str) and is_address(path) else local_path(path, what)
+
+
+def cached_path(address: str) -> str:
+    """The place of an address in the cache."""
+    _tell_where_arrow_is()
+    return _core.local_path(address)
+
+
+@cache
+def _tell_where_arrow_is() -> None:
+    """The program that reaches object stores uses pyarrow's libraries."""
+    from importlib.util import find_spec
+
+    arrow = find_spec("pyarrow")
+    if arrow is not None and arrow.submodule_search_locations:
+        _core.set_arrow_directory(arrow.submodule_search_locations[0])
 
 
 def run_path(path: str | os.PathLike[str], what: str) -> str:
@@ -299,7 +457,7 @@ def run_path(path: str | os.PathLike[str], what: str) -> str:
 
     Returns the path if there is no run.
     """
-    place = local_path(path, what)
+    place = place_of(path, what)
     found = _core.find_run(os.fspath(path))
     return place if found is None else os.path.abspath(found)
 
@@ -361,7 +519,7 @@ def _check_bool(where: str, field: str, value: object) -> None:
 
 
 def _values(
-    core: _core.ScalingConfig | _core.FailureConfig | _core.CheckpointConfig | _core.RunConfig,
+    core: _core.ScalingConfig | _core.FailureConfig | _core.CheckpointConfig | _core.EngineConfig | _core.RunConfig,
 ) -> dict[str, Any]:
     return {name: getattr(core, name) for name in core.names}
 

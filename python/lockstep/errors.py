@@ -7,10 +7,10 @@ Messages have the form ``[where] what happened, with the values that matter; wha
     >>> from lockstep import ScalingConfig
     >>> from lockstep.errors import ConfigError
     >>> try:
-    ...     ScalingConfig(num_workers=0)
+    ...     ScalingConfig(num_workers=-1)
     ... except ConfigError as error:
     ...     print(error)
-    [ScalingConfig] num_workers is 0; it must be an int of at least 1
+    [ScalingConfig] num_workers is -1; it must be an int of at least 1
 """
 
 from __future__ import annotations
@@ -114,6 +114,11 @@ class TrainingFailedError(LockstepError):
 
     # Everything that another class could override is defined here, first in the order of the bases.
 
+    @property
+    def worker_failures(self) -> dict[int, Exception]:
+        """What happened to the ranks that failed in the last attempt, by rank."""
+        return {each.rank: RuntimeError(each.summary) for each in reversed(self.failures) if each.rank >= 0}
+
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         made: Self = bare(cls)
         return made
@@ -172,3 +177,10 @@ class TrainingInterrupted(KeyboardInterrupt):
         super().__init__(message)
         self.result = result
         self.signal = signal
+
+
+class TrainingPreempted(TrainingInterrupted):
+    """The machine, or one of the run's, is being taken away, so the run has ended with its newest checkpoint saved.
+
+    A script that does not catch it ends with exit code 75, which asks to be started again.
+    """

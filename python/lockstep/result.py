@@ -13,7 +13,7 @@ from lockstep import _core
 from lockstep._failed_error import failed_error, last_attempt
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import run_path
-from lockstep.errors import ConfigError, Failure, LockstepError, StorageError
+from lockstep.errors import ConfigError, Failure, LockstepError, SerializationError, StorageError
 
 if TYPE_CHECKING:
     import pandas
@@ -29,6 +29,13 @@ class Metrics(dict[str, Any]):
         reported = [name for name in self if name not in AUTOFILLED_KEYS]
         names = ", ".join(map(repr, reported)) or "nothing"
         raise KeyError(f"{key!r} was not reported; reported: {names}; there are also the autofilled keys")
+
+
+class NotReturned:
+    """Stands for a value that could not be pickled."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
 
 
 class Result:
@@ -76,6 +83,7 @@ class Result:
         self.best_checkpoints = list(best_checkpoints or [])
         self.failures = list(failures or [])
         self.error = error
+        self._returned: bytes | tuple[Any] = b""
         if config is not None:
             self.config = config
 
@@ -95,6 +103,36 @@ class Result:
     def log_dir(self) -> Path:
         """The same as ``path``."""
         return self.path
+
+    @property
+    def filesystem(self) -> Any:
+        """pyarrow's file system in which ``path`` is."""
+        from pyarrow import fs
+
+        return fs.LocalFileSystem()
+
+    @property
+    def return_value(self) -> Any:
+        """What rank 0's training function returned; None if the run did not finish, or was read from its directory.
+
+        Raises SerializationError if it could not be pickled.
+        """
+        if isinstance(self._returned, bytes):
+            import pickle
+
+            self._returned = (pickle.loads(self._returned),) if self._returned else (None,)
+        (value,) = self._returned
+        if isinstance(value, NotReturned):
+            raise SerializationError(f"[result] return_value: {value.why}")
+        return value
+
+    return_values = return_value
+
+    @property
+    def uri(self) -> str:
+        """The run's address: that in the object store if its storage path is one, otherwise ``path`` as a ``file://``
+        address."""
+        return _core.address_of(str(self.path)) or self.path.absolute().as_uri()
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -154,6 +192,9 @@ class Result:
     def __repr__(self) -> str:
         reported = {key: value for key, value in self.metrics.items() if key not in AUTOFILLED_KEYS}
         lines = [f"state={self.state!r}", f"metrics={reported!r}", f"path={str(self.path)!r}"]
+        address = _core.address_of(str(self.path))
+        if address is not None:
+            lines.append(f"uri={address!r}")
         lines.append(f"checkpoint={self.checkpoint!r}")
         if self.error is not None:
             lines.append(f"error={type(self.error).__name__}({str(self.error).splitlines()[0]!r})")
@@ -189,7 +230,9 @@ class Result:
         if result.state == "failed":
             from lockstep._failure_message import failure_message
 
-            path = str(result.path) if where == "trainer" else ""
+            if where == "trainer" and (result.path.parent / "experiment.sqlite").exists():
+                where = "tune"
+            path = "" if where == "worker_group" else _core.address_of(str(result.path)) or str(result.path)
             trainer = trainer or outcome.trainer
             message = failure_message(
                 result.failures,

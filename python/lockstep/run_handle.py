@@ -41,9 +41,11 @@ class RunHandle:
         run then continues. The result of a stopped run has the state "stopped".
         """
         # In the main thread Ctrl-C ends the run, and this raises TrainingInterrupted as fit() does.
-        outcome, interrupt, _ = self._run.wait(_seconds(timeout), claims_signals=may_claim_signals())
+        outcome, interrupt, values = self._run.wait(_seconds(timeout), claims_signals=may_claim_signals())
         if self._ending is None:
             self._ending = self._conclude(outcome, interrupt)
+            if isinstance(self._ending, Result) and values:
+                self._ending._returned = values[0]
         if isinstance(self._ending, BaseException):
             raise self._ending
         return self._ending

@@ -56,6 +56,8 @@ class _Session:
         self.checkpoint_type: type[Checkpoint] = Checkpoint if before is None else before.checkpoint_type
         """The type that get_checkpoint() returns."""
         self.data: WorkerData | None = None
+        self.pickled_file: str = ""
+        """Dict checkpoints also hold the pickled dict in a file of this name, as those of RaySGD's trials do."""
 
     def contents(self, checkpoint: Checkpoint) -> _core.EncodedDict | _core.Checkpoint | bool:
         """What the core needs of a checkpoint: True if this rank does not keep it, and it is not encoded then."""
@@ -66,7 +68,21 @@ class _Session:
             self.data.keep_preprocessor(checkpoint._dumped_preprocessor() or self.data.preprocessor)
         if checkpoint._data is None:
             return checkpoint._as_handle()
-        return checkpoint._as_parts(unwrap=self.unwraps_models)
+        parts = checkpoint._as_parts(unwrap=self.unwraps_models)
+        return _with_file(parts, self.pickled_file, checkpoint._data) if self.pickled_file else parts
+
+
+def _with_file(parts: _core.EncodedDict, name: str, data: dict[Any, Any]) -> _core.Checkpoint:
+    """The checkpoint with the pickled dict as one more file."""
+    import tempfile
+
+    import cloudpickle
+
+    with tempfile.TemporaryDirectory(prefix="lockstep_checkpoint_") as place:
+        _core.Checkpoint.from_parts(parts).to_directory(place)
+        with open(os.path.join(place, name), "wb") as file:
+            cloudpickle.dump(data, file)
+        return _core.Checkpoint.from_bytes(_core.Checkpoint.from_directory(place).to_bytes())
 
 
 class _NoRun:
@@ -75,6 +91,8 @@ class _NoRun:
     begin: ClassVar[_core.Begin] = _core.Begin()
     keeps_checkpoints = True
     stopping = False
+    should_checkpoint = False
+    time_left: float | None = None
 
     def __init__(self) -> None:
         self._stop_requested = False
@@ -84,6 +102,9 @@ class _NoRun:
         if rank != 0:
             raise ConfigError(f"[session] there is no rank {rank}; world_size is 1")
         return _core.LOOPBACK
+
+    def node_ip(self) -> str:
+        return _core.node_ip()
 
     def report(self, metrics: dict[str, Any] | None, checkpoint: object) -> bool:
         words = [f"{name}={value!r}" for name, value in _core.plain_metrics(metrics or {}).items()]
@@ -260,8 +281,15 @@ def get_node_address(rank: int) -> str:
     return _own().core.node_address(rank)
 
 
+def get_node_ip() -> str:
+    """The address of this worker's node: that by which the others reach it, if the workers are on several nodes."""
+    return _own().core.node_ip()
+
+
 def _is_on_loopback() -> bool:
-    """Whether all workers reach each other by the loopback: they are on one machine."""
+    """Whether all workers reach each other by the loopback: they are on one node, or all nodes are one machine."""
+    if get_local_world_size() == get_world_size():
+        return True
     return all(get_node_address(rank) == _core.LOOPBACK for rank in range(get_world_size()))
 
 
@@ -325,6 +353,26 @@ def should_stop() -> bool:
 def stopping() -> bool:
     """True once the run is being stopped by a signal (Ctrl-C): return soon."""
     return _own().core.stopping
+
+
+def should_checkpoint() -> bool:
+    """True once the machine, or one of the run's, is about to be taken away (preemption): the next checkpoint that is
+    reported is the last one, and the run ends with it::
+
+        for step in range(steps):
+            train_step()
+            if step % 100 == 0 or session.should_checkpoint():
+                session.report({"step": step}, checkpoint=Checkpoint.from_dict(state()))
+
+    Becomes True on every rank, but not after the same step. It is a hint; a function need not ask.
+    """
+    return _own().core.should_checkpoint
+
+
+def get_time_left() -> float | None:
+    """How many seconds the run may still last: until its machine is taken away, or its Slurm job ends. None if that is
+    not known."""
+    return _own().core.time_left
 
 
 def barrier(timeout: float | timedelta = MEETING_TIMEOUT) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -21,12 +22,13 @@ from lockstep.config import (
     RunConfig,
     ScalingConfig,
     TrainLoopConfig,
+    is_address,
     is_dataclass_object,
-    local_path,
+    place_of,
     plain,
     run_path,
 )
-from lockstep.errors import ConfigError, StorageError, TrainingInterrupted
+from lockstep.errors import ConfigError, StorageError, TrainingInterrupted, TrainingPreempted
 from lockstep.result import Result, register_checkpoint_type
 from lockstep.run_handle import RunHandle, may_claim_signals
 
@@ -96,6 +98,12 @@ class DataParallelTrainer:
         (before anything is started) when the function or its configuration cannot be pickled, EngineError or
         StorageError when it could not run.
         """
+        if self.scaling_config.num_workers == 0:
+            from lockstep._in_process import run_here
+
+            self._validate()
+            self._refuse_frequencies()
+            return run_here(self)
         return self._prepare(in_thread=False)._run_here().wait()
 
     def start(self) -> RunHandle:
@@ -172,7 +180,14 @@ class DataParallelTrainer:
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
         """Whether `path` holds a run, or is the name of one in the default storage path."""
+        place_of(path, "[restore] path")
+        if is_address(path):
+            return _core.run_exists(os.fspath(path))
         return _core.find_run(run_path(path, "[restore] path")) is not None
+
+    def as_trainable(self) -> Self:
+        """What ``tune.run()`` takes: the trainer itself."""
+        return self
 
     def __repr__(self) -> str:
         function = getattr(self.train_loop_per_worker, "__qualname__", None) or repr(self.train_loop_per_worker)
@@ -197,6 +212,7 @@ class DataParallelTrainer:
         self.scaling_config = scaling_config or ScalingConfig()
         self.run_config = run_config or RunConfig()
         self._restored: str | None = None
+        self._resumes = False
         self._data = RunData()
         self._validate()
 
@@ -210,6 +226,10 @@ class DataParallelTrainer:
             hooks_class(self.backend_config)
         self.scaling_config.validate()
         self.run_config.validate()
+        if "lockstep.as_ray" not in sys.modules:  # Ray refuses them when fit() is called
+            self._refuse_frequencies()
+
+    def _refuse_frequencies(self) -> None:
         (self.run_config.checkpoint_config or CheckpointConfig()).validate_for_function()
 
     def _default_backend(self) -> BackendConfig | None:
@@ -227,10 +247,12 @@ class DataParallelTrainer:
         if given is None or isinstance(given, Checkpoint):
             return given
         _check("resume_from_checkpoint", given, (str, os.PathLike), "a Checkpoint, a path or None")
-        place = local_path(given, "[trainer] resume_from_checkpoint")
-        if not os.path.exists(place):
-            place = run_path(given, "[trainer] resume_from_checkpoint")
         kind = cls._type_of_checkpoints()
+        place = place_of(given, "[trainer] resume_from_checkpoint")
+        if is_address(given) and not _core.run_exists(os.fspath(given)):
+            return kind.from_uri(os.fspath(given))
+        if not os.path.exists(place) or is_address(given):
+            place = run_path(given, "[trainer] resume_from_checkpoint")
         if _core.find_run(place) is None:
             return kind.from_directory(place)
         newest = _core.read_run(place).checkpoint
@@ -242,6 +264,12 @@ class DataParallelTrainer:
 
     def _prepare(self, in_thread: bool) -> RunHandle:
         self._validate()
+        self._refuse_frequencies()
+        if self.scaling_config.num_workers == 0:
+            raise ConfigError("[trainer] num_workers is 0, which runs in this process: call fit(), or use 1 or more")
+        if self._restored is None or self._resumes:
+            self._restored = _core.run_to_resume(self.run_config._to_core())
+            self._resumes = self._restored is not None
         if self._restored is not None and self._is_finished(self._restored):
             kind = self._type_of_checkpoints()
             finished = _core.Run.finished(_core.read_run(self._restored))
@@ -254,8 +282,7 @@ class DataParallelTrainer:
 
     def _adapters(self) -> list[CallbackAdapter]:
         callbacks = list(self.run_config.callbacks or ())
-        if callable(self.run_config.stop):
-            callbacks.append(StopWhen(self.run_config.stop))
+        callbacks += [StopWhen(stop) for stop in self.run_config._stop_functions()]
         return [CallbackAdapter(callback, self._type_of_checkpoints()) for callback in callbacks]
 
     def _hooks(self) -> BackendHooks | None:
@@ -267,14 +294,22 @@ class DataParallelTrainer:
         return BackendHooks(kind(), self.backend_config, self.scaling_config.num_workers)
 
     def _is_finished(self, path: str) -> bool:
-        return self.train_loop_config is None and _core.RunView.read(path).state == "finished"
+        """Whether nothing is left to do. A script that is started again passes its configuration again."""
+        if _core.RunView.read(path).state != "finished":
+            return False
+        if not self._resumes:
+            return self.train_loop_config is None
+        return bool(self._plain_config() == Result(path=path).config)
+
+    def _plain_config(self) -> Any:
+        return {} if self.train_loop_config is None else plain(self.train_loop_config)
 
     def _function(self) -> _core.Function:
         payload = self._payload()
         return _core.Function(payload, payload, _sha256(payload))
 
     def _payload(self) -> bytes:
-        if self._restored is None:
+        if self._restored is None or self._resumes:
             assert self.train_loop_per_worker is not None
             function, config = self.train_loop_per_worker, self.train_loop_config
             return _pickling.dump(function, config, self.backend_config, *self._data.dump())
@@ -301,21 +336,22 @@ class DataParallelTrainer:
         plan.trainer = type(self).__name__
         plan.scaling = self.scaling_config._to_core()
         plan.metadata = plain(self.metadata or {})
-        plan.config = {} if self.train_loop_config is None else plain(self.train_loop_config)
+        plan.config = self._plain_config()
         if self.resume_from_checkpoint is not None:
             plan.resume_from = self.resume_from_checkpoint._as_handle()
         if self._restored is None:
             plan.run = self.run_config._to_core()
         else:
             storage_path, name = os.path.split(self._restored)
-            plan.run = self.run_config._to_core(storage_path=storage_path, name=name)
+            plan.run = self.run_config._to_core(storage_path=storage_path, name=name, resume="never")
             plan.restore = True
-            if self.train_loop_config is None:
+            if self.train_loop_config is None and not self._resumes:
                 plan.config = Result(path=self._restored).config
         return plan
 
     def _needs(self) -> _core.BackendNeeds:
-        saved = None if self._restored is None else _core.read_settings(self._restored).backend
+        keeps = self._restored is not None and not self._resumes
+        saved = _core.read_settings(self._restored).backend if keeps and self._restored is not None else None
         if self.backend_config is not None or saved is None:
             return backend_needs(self.backend_config or self._default_backend())
         if saved.backend_cls:
@@ -353,14 +389,17 @@ class DataParallelTrainer:
             if raised is None and hooks is not None and last == "callback":
                 raised = hooks.raised
             return _caused(result.error, raised or result.error.__cause__)
-        if result.state == "interrupted":
-            from lockstep._failure_message import interrupt_message
+        if result.state in ("interrupted", "preempted"):
+            from lockstep._failure_message import interrupt_message, preemption_message
             from lockstep._interrupts import ends_uncaught
 
             if isinstance(raised, KeyboardInterrupt):  # it may have come before the signal itself
                 interrupt = interrupt or getattr(raised, "signal", signal.SIGINT)
             name = signal.Signals(interrupt).name if interrupt else "a signal"
             is_kept = result.checkpoint is not None and result.checkpoint.path is not None
+            if result.state == "preempted":
+                message = preemption_message(str(result.path), type(self).__name__, has_checkpoint=is_kept)
+                return _caused(ends_uncaught(TrainingPreempted(message, result, interrupt)), raised)
             message = interrupt_message(str(result.path), type(self).__name__, name, has_checkpoint=is_kept)
             return _caused(ends_uncaught(TrainingInterrupted(message, result, interrupt)), raised)
         return result

@@ -1,4 +1,4 @@
-"""Workers that stay: one function after the other runs on them, and what they hold is there for the next."""
+"""Workers that stay alive: they run one function after the other, and keep their state between functions."""
 
 from __future__ import annotations
 
@@ -22,30 +22,37 @@ from lockstep.backend import BackendConfig, hooks_class
 from lockstep.callbacks import CallbackAdapter
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, plain
-from lockstep.errors import ConfigError, EngineError, LockstepError, TrainingFailedError, TrainingInterrupted
+from lockstep.errors import (
+    ConfigError,
+    EngineError,
+    LockstepError,
+    TrainingFailedError,
+    TrainingInterrupted,
+    TrainingPreempted,
+)
 from lockstep.result import Result
 from lockstep.run_handle import may_claim_signals
 from lockstep.trainer import DataParallelTrainer
 
 END_WITHIN = 10.0
-"""How long shutdown() waits for workers that end well, in seconds."""
+"""How long shutdown() waits for the workers to end by themselves, in seconds."""
 _alive: weakref.WeakSet[WorkerGroup] = weakref.WeakSet()
 
 
 @dataclass
 class Job:
-    """What the workers are to do. Raises SerializationError when it cannot be sent to them."""
+    """What the workers do. Raises SerializationError if it cannot be sent to them."""
 
     function: Callable[..., Any]
     config: dict[str, Any] | None = None
     directory: Path | None = None
-    """The run's name; None: the work is not a run and leaves no directory."""
+    """The run's directory; None: the job is not a run and leaves no directory."""
     callbacks: Sequence[CallbackAdapter] = ()
     resume_from: Checkpoint | None = None
     max_failures: int = 0
-    """How often it is done again, by new workers, when some died."""
+    """How often it is retried, with new workers, after workers have died."""
     keep: bool = True
-    """The workers stay."""
+    """Whether the workers stay alive afterwards."""
     data: RunData = field(default_factory=RunData)
 
     def __post_init__(self) -> None:
@@ -54,13 +61,13 @@ class Job:
 
 
 class WorkerGroup(Workers):
-    """`scaling.num_workers` processes, joined by `backend`::
+    """Processes that stay alive and are called, `scaling_config.num_workers` of them, connected by `backend_config`::
 
-        with WorkerGroup(ScalingConfig(num_workers=2)) as group:
+        with WorkerGroup(ScalingConfig(num_workers=2)) as group:  # or WorkerGroup(num_workers=2)
             group.execute(os.getpid)  # [4711, 4712]
 
-    When workers have died, the next call starts new ones. Use it from one thread at a time; ``stop()`` may be called
-    from any.
+    If workers have died, the next call starts new ones. Use it from one thread at a time; ``stop()`` may be called from
+    any thread.
     """
 
     def __init__(
@@ -68,14 +75,21 @@ class WorkerGroup(Workers):
         scaling_config: ScalingConfig | None = None,
         backend_config: BackendConfig | None = None,
         *,
+        num_workers: int | None = None,
         trainer: str = "WorkerGroup",
         verbose: int = 1,
     ) -> None:
+        if num_workers is not None:
+            if scaling_config is not None:
+                raise ConfigError("[WorkerGroup] num_workers and scaling_config are both given; give one")
+            scaling_config = ScalingConfig(num_workers=num_workers)
         if not isinstance(scaling_config, (ScalingConfig, type(None))):
             raise ConfigError(f"[WorkerGroup] scaling_config is {scaling_config!r}; it must be a ScalingConfig or None")
         if not isinstance(backend_config, (BackendConfig, type(None))):
             raise ConfigError(f"[WorkerGroup] backend_config is {backend_config!r}; it must be a BackendConfig or None")
         self.scaling_config = scaling_config or ScalingConfig()
+        if self.scaling_config.num_workers == 0:
+            raise ConfigError("[WorkerGroup] num_workers is 0; a group has at least 1 worker")
         super().__init__(self.scaling_config.num_workers)
         self.backend_config = backend_config or BackendConfig()
         kind = hooks_class(backend_config)
@@ -89,9 +103,9 @@ class WorkerGroup(Workers):
         self._up = False
         self._closing = False
         self.num_failures = 0
-        """How often workers of the current run were started anew."""
+        """How often the workers of the current run were replaced."""
         self.thread: threading.Thread | None = None
-        """Of the run that an iterator waits for."""
+        """The thread of the run that an iterator waits for."""
         self._busy = threading.Lock()
 
     # ------------------------------------------------------------------ its life
@@ -102,7 +116,7 @@ class WorkerGroup(Workers):
         return self._agent is not None
 
     def start(self, initialization_hook: Callable[[], Any] | None = None, *, max_failures: int = 0) -> None:
-        """Starts the workers and runs the hook on each; on those that replace dead ones too."""
+        """Starts the workers and runs the hook on each, also on workers that replace dead ones."""
         if self.is_started:
             raise LockstepError("[WorkerGroup] the workers are started already; call shutdown() first")
         self._process = process_plan(DataParallelTrainer._preload, backend_needs(self.backend_config))
@@ -119,7 +133,7 @@ class WorkerGroup(Workers):
             raise
 
     def shutdown(self) -> None:
-        """Ends the workers, well where that is possible within some seconds. Does nothing when there are none."""
+        """Ends the workers; kills those that take longer than END_WITHIN. Does nothing if there are none."""
         if self._agent is None:
             return
         hooks = self._hooks
@@ -131,7 +145,7 @@ class WorkerGroup(Workers):
             if self._are_alive():
                 self.run(Job(_nothing, keep=False))
         except TrainingFailedError:
-            pass  # they were to end
+            pass  # they were about to end anyway
         finally:
             late.cancel()
             late.join()  # a thread in the core when the interpreter ends would abort the process
@@ -144,7 +158,7 @@ class WorkerGroup(Workers):
             raise error
 
     def stop(self) -> None:
-        """Ends the workers at once, whatever they do. A run on them fails. Any thread may call it."""
+        """Kills the workers at once. A run on them fails. Any thread may call it."""
         agent, self._agent, self._up = self._agent, None, False
         _alive.discard(self)
         if agent is not None:
@@ -156,7 +170,7 @@ class WorkerGroup(Workers):
         agent.stop()
 
     def _are_alive(self) -> bool:
-        """Whether the workers of the last run are; one that has died since takes the others with it."""
+        """Whether the workers of the last run are alive. If one has died since, the others have been ended."""
         if not self._up or self._agent is None:
             return False
         alive, lost = self._agent.kept()
@@ -180,10 +194,10 @@ class WorkerGroup(Workers):
         return answers if rank is None else [answers[rank]]
 
     def run(self, job: Job) -> list[Any]:
-        """What the function returned, by rank.
+        """Runs the job and returns the function's results by rank.
 
-        Raises TrainingFailedError when it raised or workers died too often, what a callback or a hook raised, and
-        TrainingInterrupted after Ctrl-C.
+        Raises TrainingFailedError if the function raised or workers died too often, the error of a callback or hook,
+        and TrainingInterrupted after Ctrl-C.
         """
         agent, hooks = self._agent, self._hooks
         if agent is None:
@@ -192,7 +206,7 @@ class WorkerGroup(Workers):
             raise LockstepError("[WorkerGroup] the workers are in the middle of a run; one runs at a time")
         try:
             self._are_alive()
-            self._up = False  # unless all goes well
+            self._up = False  # until the run has finished
             if hooks is not None:
                 hooks.is_training = job.directory is not None
             function = _core.Function(_pickling.pack(*job.pickled, self._backend, *job.pickled_data))
@@ -217,6 +231,8 @@ class WorkerGroup(Workers):
 
     def _raise(self, outcome: _core.RunOutcome, signal: int, job: Job) -> NoReturn:
         result = Result._from_outcome(outcome, job.config, self._trainer, function=job.function, where="worker_group")
+        if result.state == "preempted":
+            raise ends_uncaught(TrainingPreempted("[worker_group] the machine is taken away", result, signal))
         if result.state == "interrupted":
             raise ends_uncaught(TrainingInterrupted("[worker_group] the run was interrupted", result, signal))
         raised = next((adapter.raised for adapter in job.callbacks if adapter.raised is not None), None)
@@ -245,7 +261,7 @@ class WorkerGroup(Workers):
         plan.program, plan.backend = self._process.program, self._process.backend
         return plan
 
-    # ------------------------------------------------------------------ in the words of others
+    # ------------------------------------------------------------------ names that scripts for Ray use
 
     @property
     def _num_failures(self) -> int:
@@ -253,7 +269,7 @@ class WorkerGroup(Workers):
 
 
 class _With(BackendConfig):
-    """A backend whose workers call a function when they have been started."""
+    """A backend whose workers call a function when they start."""
 
     def __init__(self, backend: BackendConfig, function: Callable[[], Any]) -> None:
         self._backend = backend
@@ -285,7 +301,7 @@ def _call_nobody(rank: int | None, payload: bytes) -> NoReturn:
 
 @atexit.register
 def _end_all() -> None:
-    """A thread that waits for a run must not be caught in it by the end of the interpreter."""
+    """No thread may wait in the core for a run when the interpreter ends."""
     for group in list(_alive):
         group.stop()
         if group.thread is not None:

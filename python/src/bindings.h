@@ -18,5 +18,8 @@ void bind_run_handle(py::module_& module);
 void bind_trainer(py::module_& module);
 void bind_sinks(py::module_& module);
 void bind_store(py::module_& module);
+void bind_tune(py::module_& module);
+void bind_tune_plots(py::module_& module);
+void bind_trial_record(py::module_& module);
 
 }  // namespace lockstep::python

@@ -198,6 +198,7 @@ void bind_config(py::module_& module) {
   bind_settings<ScalingConfig>(module);
   bind_settings<FailureConfig>(module);
   bind_settings<CheckpointConfig>(module);
+  bind_settings<EngineConfig>(module);
   bind_settings<RunConfig>(module);
   bind_settings<DataConfig>(module);
 }

@@ -15,4 +15,7 @@ PYBIND11_MODULE(_core, module) {
   lockstep::python::bind_run_handle(module);
   lockstep::python::bind_sinks(module);
   lockstep::python::bind_store(module);
+  lockstep::python::bind_tune(module);
+  lockstep::python::bind_tune_plots(module);
+  lockstep::python::bind_trial_record(module);
 }

@@ -57,7 +57,7 @@ void bind_run_plan(py::module_& module) {
       .def(py::init([](std::vector<std::string> command, std::map<std::string, std::string> env, std::string cwd,
                        std::vector<std::string> python_path) {
              return driver::ProgramSpec{
-                 {std::move(command), std::move(env), std::move(cwd)}, std::move(python_path), arguments()};
+                 {std::move(command), std::move(env), std::move(cwd), {}}, std::move(python_path), arguments()};
            }),
            py::arg("command"), py::arg("env"), py::arg("cwd"), py::arg("python_path"));
 

@@ -76,6 +76,7 @@ void bind_session(py::module_& module) {
       }))
       .def_property_readonly("begin", &WorkerSession::begin)
       .def("node_address", &WorkerSession::node_address)
+      .def("node_ip", &WorkerSession::node_ip)
       .def_property_readonly("keeps_checkpoints", &WorkerSession::keeps_checkpoints)
       .def("start", &WorkerSession::start, py::call_guard<py::gil_scoped_release>())
       .def("report", &report, py::arg("metrics"), py::arg("checkpoint"))
@@ -142,8 +143,14 @@ void bind_session(py::module_& module) {
           py::arg("kind"), py::arg("type"), py::arg("message"), py::arg("traceback"))
       .def("request_stop", &WorkerSession::request_stop, py::call_guard<py::gil_scoped_release>())
       .def("should_stop", &WorkerSession::should_stop, py::call_guard<py::gil_scoped_release>())
-      .def_property_readonly("stopping", &WorkerSession::stopping);
+      .def_property_readonly("stopping", &WorkerSession::stopping)
+      .def_property_readonly("should_checkpoint", &WorkerSession::should_checkpoint)
+      .def_property_readonly("time_left", [](const WorkerSession& session) -> std::optional<double> {
+        const auto left = session.time_left();
+        return left ? std::optional(left->count()) : std::nullopt;
+      });
   module.attr("LOOPBACK") = sys::kLoopback;
+  module.def("node_ip", &sys::node_ip);
   module.def("plain_metrics", [](const py::dict& metrics) { return to_python(to_value(metrics, "metrics")); });
   module.def("install_native_stacks", &worker::install_native_stacks);
 }

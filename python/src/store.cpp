@@ -4,8 +4,11 @@
 #include "bindings.h"
 #include "checkpoint.h"
 #include "convert.h"
+#include "store/address.h"
+#include "store/fetch.h"
 #include "store/retention.h"
 #include "store/score.h"
+#include "store/store_program.h"
 #include "sys/files.h"
 
 namespace lockstep::python {
@@ -38,6 +41,27 @@ void bind_store(py::module_& module) {
         sys::files().replace_file(path, bytes);
       },
       py::arg("path"), py::arg("contents"));
+
+  module.def("check_address", [](const std::string& text) { return store::Address::parse(text).text(); });
+  module.def("local_path", [](const std::string& given) { return store::local_path(given).string(); });
+  module.def("address_of", [](const std::string& path) -> std::optional<std::string> {
+    const auto address = store::address_of(path);
+    return address ? std::optional(address->text()) : std::nullopt;
+  });
+  module.def(
+      "fetch_checkpoint",
+      [](const std::string& address) -> std::optional<std::string> {
+        const auto found = store::fetch_checkpoint(store::Address::parse(address));
+        return found ? std::optional(found->string()) : std::nullopt;
+      },
+      py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "upload_directory",
+      [](const std::string& path, const std::string& address) {
+        store::upload_directory(path, store::Address::parse(address));
+      },
+      py::call_guard<py::gil_scoped_release>());
+  module.def("set_arrow_directory", [](const std::string& path) { store::set_arrow_directory(path); });
 }
 
 }  // namespace lockstep::python

@@ -1,21 +1,26 @@
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 
 #include "bindings.h"
 #include "convert.h"
 #include "horovod/rendezvous.h"
+#include "store/address.h"
 #include "store/find_run.h"
 #include "store/function_file.h"
 #include "store/run_directory.h"
 #include "store/run_settings.h"
 #include "train/launch.h"
+#include "train/nodes.h"
 
 namespace lockstep::python {
 namespace {
 
 std::atomic<int> last_signal = 0;
+std::atomic<int> last_code = 0;
 
 /// Python exits as usual and runs its exit handlers. Then the process dies of the signal, as shells and the sender
 /// expect.
@@ -26,6 +31,15 @@ void end_by_signal(int number) {
     std::raise(last_signal);
   };
   Py_AtExit(die);  // if it cannot be registered, the exit code is 1
+}
+
+/// Python exits as usual and runs its exit handlers. Then the process ends with this code.
+void end_with_code(int code) {
+  if (last_code.exchange(code) != 0) return;
+  Py_AtExit([] {
+    std::fflush(nullptr);
+    ::_exit(last_code);
+  });
 }
 
 }  // namespace
@@ -48,11 +62,26 @@ void bind_trainer(py::module_& module) {
                              })
       .def_property_readonly("failures", [](const Result& self) { return to_python(self.failures); });
 
-  module.def("read_run", [](const std::string& path) { return Result::from_path(path); });
-  module.def("find_run", [](const std::string& name) -> std::optional<std::string> {
-    const auto found = store::find_run(name);
-    return found ? std::optional(found->string()) : std::nullopt;
-  });
+  // They may ask an object store.
+  const py::call_guard<py::gil_scoped_release> unlocked;
+  module.def(
+      "read_run", [](const std::string& path) { return Result::from_path(path); }, unlocked);
+  module.def(
+      "find_run",
+      [](const std::string& name) -> std::optional<std::string> {
+        const auto found = store::find_run(name);
+        return found ? std::optional(found->string()) : std::nullopt;
+      },
+      unlocked);
+  module.def(
+      "run_exists", [](const std::string& name) { return store::run_exists(name); }, unlocked);
+  module.def(
+      "run_to_resume",
+      [](const RunConfig& run) -> std::optional<std::string> {
+        const auto found = store::run_to_resume(run);
+        return found ? std::optional(found->string()) : std::nullopt;
+      },
+      unlocked);
   module.def("read_settings", [](const std::string& path) { return store::read_run_settings(path); });
   module.def("check_owner", [](const std::string& path) { store::RunDirectory(path).check_owner(); });
   module.def("read_function", [](const std::string& path) {
@@ -66,8 +95,34 @@ void bind_trainer(py::module_& module) {
   module.def("total_resources", [] { return train::process_resources().total(); });
   module.def("available_resources", [] { return train::process_resources().available(); });
   module.def("declare_resources", &train::declare_resources, py::arg("declared"));
+  module.def(
+      "start_nodes",
+      [](const EngineConfig& engine) {
+        const train::EngineNodes nodes = train::nodes_of(engine);
+        std::vector<driver::NodeOffer> offers;
+        {
+          const py::gil_scoped_release unlocked;
+          nodes.agents.start(
+              {{}, [](const std::string& text) { std::fprintf(stderr, "lockstep: %s\n", text.c_str()); }});
+          offers = nodes.agents.nodes();
+        }
+        py::list list;
+        for (const auto& offer : offers) {
+          py::dict resources;
+          for (const auto& [name, amount] : offer.amounts) resources[py::str(name)] = driver::to_double(amount);
+          resources["GPU"] = offer.gpus.size();
+          py::dict node;
+          node["name"] = to_text(offer.name);
+          node["address"] = offer.address;
+          node["resources"] = resources;
+          node["works"] = !offer.lost;
+          list.append(node);
+        }
+        return list;
+      },
+      py::arg("engine"));
   module.def("leases", [] { return train::process_resources().leases(); });
-  module.def("default_storage_path", [] { return store::default_storage_path().string(); });
+  module.def("default_storage_path", [] { return store::local_path(store::default_storage_path()).string(); });
   // Destroyed without the GIL, because the agent may take a moment to end.
   struct WithoutGil {
     void operator()(train::AgentSlot* agent) const {
@@ -82,6 +137,7 @@ void bind_trainer(py::module_& module) {
       .def_property_readonly("in_run", &train::AgentSlot::in_run);
 
   module.def("end_by_signal", &end_by_signal, py::arg("number"));
+  module.def("end_with_code", &end_with_code, py::arg("code"));
 }
 
 }  // namespace lockstep::python

@@ -242,9 +242,10 @@ def test_completion_in_bash(tmp_path: Path) -> None:
 
     assert complete("ne") == ["new"]
     assert complete("--c") == ["--cmake-dir"]
-    assert complete("new", "") == ["cpp"]
+    assert complete("new", "") == ["cpp", "python"]
     assert complete("new", "cpp", "pro") == ["projects"]
     assert complete("new", "cpp", "--") == ["--help"]
+    assert complete("new", "python", "--") == ["--framework", "--help"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -17,6 +17,7 @@ from lockstep import (
     CheckpointConfig,
     ConfigError,
     DataParallelTrainer,
+    EngineConfig,
     FailureConfig,
     RunConfig,
     ScalingConfig,
@@ -28,7 +29,7 @@ from lockstep.config import plain
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: ScalingConfig(num_workers=0), "num_workers is 0"),
+        (lambda: ScalingConfig(num_workers=-1), "num_workers is -1"),
         (lambda: ScalingConfig(num_workers=True), "num_workers is True"),
         (lambda: ScalingConfig(num_workers=2.0), "num_workers is 2.0"),
         (lambda: ScalingConfig(num_workers=2**40), "less than 2**31"),
@@ -57,7 +58,7 @@ from lockstep.config import plain
         (lambda: RunConfig(name=3), "name is 3"),
         (lambda: RunConfig(name="a\udcff"), "surrogate"),
         (lambda: RunConfig(storage_path="/a\udcff"), "UTF-8"),
-        (lambda: RunConfig(storage_path="s3://bucket/runs"), "s3://bucket/runs"),
+        (lambda: RunConfig(storage_path="ftp://host/runs"), "ftp://host/runs"),
         (lambda: RunConfig(storage_path=3), "storage_path is 3"),
         (lambda: RunConfig(storage_path="/a", local_dir="/b"), "another spelling"),
         (lambda: RunConfig(callbacks=[Callback]), "write Callback()"),
@@ -67,6 +68,14 @@ from lockstep.config import plain
         (lambda: RunConfig(checkpoint_config=3), "must be a CheckpointConfig"),
         (lambda: RunConfig(failure_config=CheckpointConfig()), "must be a FailureConfig"),
         (lambda: RunConfig(failure_config=FailureConfig), "must be a FailureConfig"),
+        (lambda: RunConfig(engine="pbs"), "engine is 'pbs'; it must be 'auto', 'local'"),
+        (lambda: RunConfig(engine=3), "engine is 3; it must be"),
+        (lambda: EngineConfig("pbs"), "kind is 'pbs'"),
+        (lambda: EngineConfig("join", nodes=0), "nodes is 0; it must be an int of at least 1"),
+        (lambda: EngineConfig("join", port=99999), "port is 99999"),
+        (lambda: EngineConfig("ssh", hosts=3), "hosts is 3; it must be hosts such as"),
+        (lambda: EngineConfig("join", hosts="a:8"), "only the engine 'ssh' has hosts"),
+        (lambda: EngineConfig("ssh", node_timeout=0), "node_timeout is 0"),
         (lambda: RunConfig(stop=3), "must be a dict such as"),
         (lambda: RunConfig(stop={"loss": "low"}), "the value of 'loss' must be a number"),
         (lambda: RunConfig(stop={"": 1}), "is not the name of a metric"),
@@ -99,6 +108,7 @@ KINDS: list[tuple[type[Any], type[Any]]] = [
     (ScalingConfig, _core.ScalingConfig),
     (FailureConfig, _core.FailureConfig),
     (CheckpointConfig, _core.CheckpointConfig),
+    (EngineConfig, _core.EngineConfig),
     (RunConfig, _core.RunConfig),
 ]
 
@@ -107,7 +117,7 @@ KINDS: list[tuple[type[Any], type[Any]]] = [
 def test_every_setting_of_the_core_is_a_field_with_the_same_default(kind: type[Any], core: type[Any]) -> None:
     fields = {field.name: field.default for field in dataclasses.fields(kind)}
     nested = {"failure_config", "checkpoint_config"}
-    names = [name for name in core.names if name not in nested]
+    names = [name for name in core.names if name not in {*nested, "engine"}]
     assert {name: getattr(core(), name) for name in names} == {name: fields[name] for name in names}
     assert all(fields[name] is None for name in nested & set(core.names))
     assert kind()._to_core() == core()
@@ -137,9 +147,18 @@ def test_the_core_gets_what_was_set(tmp_path: Path) -> None:
         verbose=0,
         hang_timeout=90,
         stop={"training_iteration": 3},
+        engine=EngineConfig("ssh", hosts=["a:8", "b:8"], node_timeout=9),
     )
     assert RunConfig._from_core(run._to_core()) == run
     assert run._to_core(name="day").name == "day"
+
+
+def test_engines_are_names_or_objects() -> None:
+    assert RunConfig().engine == "auto"
+    assert RunConfig(engine="slurm")._to_core().engine.kind == "slurm"
+    core = RunConfig(engine=EngineConfig("ssh", hosts="a:8, b"))._to_core()
+    assert (core.engine.kind, core.engine.hosts) == ("ssh", ["a:8", "b"])
+    assert RunConfig._from_core(RunConfig(engine="join")._to_core()).engine == "join"
 
 
 def test_a_function_that_ends_the_run_stays_here() -> None:
@@ -199,8 +218,8 @@ def test_trainer_refuses(options: dict[str, Any], words: str) -> None:
 
 def test_trainer_checks_again_what_was_changed_after_it_was_made(tmp_path: Path) -> None:
     trainer = DataParallelTrainer(lambda: None, run_config=RunConfig(storage_path=tmp_path))
-    trainer.scaling_config.num_workers = 0
-    with pytest.raises(ConfigError, match="num_workers is 0"):
+    trainer.scaling_config.num_workers = -2
+    with pytest.raises(ConfigError, match="num_workers is -2"):
         trainer.fit()
     assert not list(tmp_path.iterdir())
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lockstep import Callback, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, _core, session
+from lockstep import Callback, CheckpointConfig, EngineConfig, FailureConfig, RunConfig, ScalingConfig, _core, session
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -208,12 +208,13 @@ def test_the_kinds_of_failures() -> None:
 def test_the_run_directory_page_names_every_setting_of_run_json() -> None:
     (row,) = re.findall(r"^\| `config_run` \|.*$", (ROOT / "docs" / "run_directory.md").read_text(), re.MULTILINE)
     kinds: list[Any] = [_core.ScalingConfig, _core.RunConfig, _core.CheckpointConfig, _core.FailureConfig]
-    elsewhere = {"name", "storage_path", "failure_config", "checkpoint_config"}
+    kinds += [_core.EngineConfig]
+    elsewhere = {"name", "storage_path", "resume", "failure_config", "checkpoint_config", "engine"}
     stored = {name for kind in kinds for name in kind.names} - elsewhere
     assert {name for name in stored if f"`{name}`" not in row} == set()
 
 
-@pytest.mark.parametrize("kind", [ScalingConfig, RunConfig, CheckpointConfig, FailureConfig])
+@pytest.mark.parametrize("kind", [ScalingConfig, RunConfig, EngineConfig, CheckpointConfig, FailureConfig])
 def test_every_field_of_the_configuration_has_a_row(kind: type[Any]) -> None:
     text = section(ROOT / "docs" / "configuration.md", kind.__name__)
     described = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \| \S", text, re.MULTILINE))

@@ -132,7 +132,28 @@ def test_a_callback_that_asks(fit: Fit) -> None:
     check_end(fit(steps, config={}, callbacks=[rows, Asks()]), rows, last=tuple(range(4, 40)))
 
 
-@pytest.mark.parametrize("stop", [{"step": 4}, {"loss": 100, "training_iteration": 5}, lambda _, row: row["step"] >= 4])
+class AtFour:
+    """A stopper."""
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        assert trial_id == result["trial_id"]
+        self.step = result["step"]
+        return False
+
+    def stop_all(self) -> bool:
+        return self.step >= 4
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        {"step": 4},
+        {"loss": 100, "training_iteration": 5},
+        lambda _, row: row["step"] >= 4,
+        AtFour(),
+        [lambda _, row: row["step"] >= 8, AtFour()],
+    ],
+)
 def test_stop_of_run_config(fit: Fit, stop: Any) -> None:
     rows = Rows()
     check_end(fit(steps, config={}, callbacks=[rows], stop=stop), rows, last=(4,))
@@ -156,7 +177,7 @@ def test_stop_by_time_holds_after_restore_too(make_trainer: Callable[..., DataPa
 
 
 def test_stop_refuses_what_makes_no_sense() -> None:
-    for stop in (5, "loss", {"loss": "low"}, {3: 1}, {"loss": float("nan")}, dict):
+    for stop in (5, "loss", {"loss": "low"}, {3: 1}, {"loss": float("nan")}, dict, [3], []):
         with pytest.raises(ConfigError, match=r"\[RunConfig\] stop"):
             RunConfig(stop=stop)  # type: ignore[arg-type]
 

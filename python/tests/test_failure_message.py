@@ -55,6 +55,12 @@ def test_message_of_an_exception_advises_to_pass_the_mended_function(run: str) -
     assert failure_message(killed, run, "T").splitlines()[-1].endswith(f': T.restore("{run}").fit()')
 
 
+def test_message_of_a_storage_error_says_that_it_must_be_mended_first(run: str) -> None:
+    damaged = [Failure("storage", -1, message="every checkpoint is damaged")]
+    advice = f'To continue from the last checkpoint, when the storage is mended: T.restore("{run}").fit()'
+    assert failure_message(damaged, run, "T").splitlines()[-1] == advice
+
+
 def test_message_says_when_there_is_no_checkpoint_or_no_directory(run: str) -> None:
     killed = [Failure("signal", 0, message="killed")]
     text = failure_message(killed, run, "T", has_checkpoint=False)

@@ -104,6 +104,10 @@ def test_arrays_reach_callbacks_and_files_hold_what_they_are(fit: Fit, tmp_path:
     events = accumulator.EventAccumulator(str(result.path))
     events.Reload()
     assert {"loss", "one"} < set(events.Tags()["scalars"]) and "small" not in events.Tags()["scalars"]
+    for tag, array in [("small", filed["small"]), ("nested/big", filed["nested"]["big"])]:
+        first, second = events.Tensors(tag)
+        assert (first.step, second.step) == (1, 2) and json.loads(first.tensor_proto.string_val[0]) == array
+        assert events.SummaryMetadata(tag).plugin_data.plugin_name == "text"
     assert numbers(seen.results[0])["loss"] == 0.5 and "small" not in numbers(seen.results[0])
 
 

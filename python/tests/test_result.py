@@ -18,6 +18,7 @@ from lockstep import (
     ConfigError,
     LockstepError,
     Result,
+    SerializationError,
     StorageError,
     TrainingFailedError,
     _report_table,
@@ -215,3 +216,24 @@ def test_a_failed_run_read_again_has_its_error(fit: Fit) -> None:
     assert isinstance(read.error.__cause__, ValueError)
     assert read.failures[0].traceback == caught.value.failures[0].traceback
     assert "error=TrainingFailedError" in repr(read)
+
+
+def test_what_rank_zero_returned(fit: Any) -> None:
+    def function() -> Any:
+        return {"rank": session.get_world_rank(), "size": session.get_world_size()}
+
+    result = fit(function)
+    assert result.return_value == {"rank": 0, "size": 2}
+    assert result.return_value is result.return_value
+    assert fit(lambda: None).return_value is None
+    assert Result.from_path(result.path).return_value is None
+
+
+def test_a_returned_value_that_cannot_be_pickled_is_an_error_of_those_who_ask(fit: Any) -> None:
+    def function() -> Any:
+        return (each for each in ())  # a generator
+
+    result = fit(function, workers=1)
+    assert result.state == "finished"
+    with pytest.raises(SerializationError, match="return_value"):
+        result.return_value  # noqa: B018

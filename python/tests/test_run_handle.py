@@ -81,7 +81,7 @@ def test_a_run_without_a_name_has_one(make_trainer: Make) -> None:
 
 def test_wait_with_a_timeout(make_trainer: Make) -> None:
     handle = make_trainer(steps, config={}).start()
-    with pytest.raises(TimeoutError, match=r"is not over after 0\.1 s; it goes on"):
+    with pytest.raises(TimeoutError, match=r"has not ended after 0\.1 s; it continues"):
         handle.wait(timeout=0.1)
     assert issubclass(LockstepTimeoutError, TimeoutError)
     wait_for(lambda: handle.metrics)
@@ -99,7 +99,7 @@ def test_a_timeout_that_is_none_is_refused(make_trainer: Make, timeout: Any) -> 
 
 def test_a_timeout_is_seconds_or_a_timedelta(make_trainer: Make) -> None:
     handle = make_trainer(steps, config={}).start()
-    with pytest.raises(LockstepTimeoutError, match=r"is not over after 0\.1 s; it goes on"):
+    with pytest.raises(LockstepTimeoutError, match=r"has not ended after 0\.1 s; it continues"):
         handle.wait(timedelta(milliseconds=100))
     handle.stop()
     assert handle.wait(timeout=float("inf")).state == "stopped"

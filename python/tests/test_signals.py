@@ -189,9 +189,9 @@ def test_ctrl_c_in_a_run_of_a_callback_interrupts_the_outer_run(
         time.sleep(30)
 
     def train_func() -> None:
-        for step in range(200):
+        for step in range(2000):  # some reports while the callback of the first one starts a run
             session.report({"step": step})
-            time.sleep(0.02)
+            time.sleep(0.002)
 
     class Inner(Callback):
         calls = 0

@@ -80,6 +80,9 @@ def test_a_second_start_is_refused_and_the_workers_stay(group: WorkerGroup) -> N
 def test_what_is_no_configuration_is_refused() -> None:
     with pytest.raises(ConfigError, match="scaling_config is 2; it must be a ScalingConfig or None"):
         WorkerGroup(2)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="num_workers and scaling_config are both given"):
+        WorkerGroup(ScalingConfig(), num_workers=2)
+    assert len(WorkerGroup(num_workers=3)) == 3
     with pytest.raises(ConfigError, match="backend_config is 'torch'; it must be a BackendConfig or None"):
         WorkerGroup(None, "torch")  # type: ignore[arg-type]
 

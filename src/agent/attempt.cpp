@@ -166,6 +166,21 @@ void Attempt::kill() {
   for (const int rank : unasked) find(rank)->never_started();
 }
 
+void Attempt::drop_checkpoints() {
+  for (const auto& worker : workers_) worker->drop_checkpoints();
+}
+
+void Attempt::release(int rank, int report) {
+  if (Worker* worker = find(rank)) worker->release(report);
+}
+
+Worker::Memory Attempt::take_memory() {
+  Worker::Memory all;
+  for (const auto& worker : workers_)
+    for (auto& each : worker->take_memory()) all.push_back(std::move(each));
+  return all;
+}
+
 void Attempt::dump_stacks(Seconds timeout) {
   for (const auto& worker : workers_) worker->dump_stacks(timeout);
 }

@@ -46,6 +46,12 @@ class Attempt : private ForkServer::Client {
   void start_again(wire::StartAttempt start);
 
   void stop(bool interrupt, Seconds grace);
+  /// The driver is gone: gives up the checkpoints that are being written.
+  void drop_checkpoints();
+  /// This rank's checkpoint of this report need not stay in memory.
+  void release(int rank, int report);
+  /// What stays in memory when the attempt is over.
+  Worker::Memory take_memory();
   void dump_stacks(Seconds timeout);
   /// Relays to one rank, or to all (-1).
   void send(int rank, std::span<const std::uint8_t> message);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "engine/head_link.h"
 #include "sys/sockets.h"
 
 namespace lockstep::agent {
@@ -36,6 +37,8 @@ void ControlLink::read() {
     const std::string packet(bytes.begin(), bytes.end());
     if (packet == "run" && fds.size() == 1 && is_socket(fds[0].get(), SOCK_STREAM))
       handlers_.run(std::move(fds[0]));
+    else if (packet == engine::head_link::kWord && fds.size() == 1 && is_socket(fds[0].get(), SOCK_SEQPACKET))
+      handlers_.listen(std::move(fds[0]));
     else
       log_error("ignored a packet on the control connection: " + in_quotes(packet.substr(0, 100)) + " with " +
                 std::to_string(fds.size()) + " descriptors");

@@ -8,12 +8,14 @@
 namespace lockstep::agent {
 
 /// The agent's end of the connection to the process that started it. It is open as long as the agent runs, and carries
-/// no messages of runs. Each packet is the word "run" with one descriptor: a stream socket, the connection of a new
-/// run. Other packets are ignored.
+/// no messages of runs. Each packet is a word with one descriptor: "run" with a stream socket, the connection of a new
+/// run; "listen" with a packet socket, the connection of an engine that spans nodes (engine/head_link.h). Other packets
+/// are ignored.
 class ControlLink {
  public:
   struct Handlers {
     std::function<void(sys::Descriptor)> run;
+    std::function<void(sys::Descriptor)> listen;
     std::function<void()> closed;
   };
 

@@ -19,8 +19,12 @@ constexpr std::size_t kKept = std::size_t{1} << 20;
 
 }  // namespace
 
-DriverLink::DriverLink(Loop& loop, sys::Descriptor socket, Handlers handlers)
-    : loop_(loop), socket_(std::move(socket)), handlers_(std::move(handlers)), watch_(loop, socket_.get()) {
+DriverLink::DriverLink(Loop& loop, sys::Descriptor socket, int node, Handlers handlers)
+    : loop_(loop),
+      socket_(std::move(socket)),
+      handlers_(std::move(handlers)),
+      watch_(loop, socket_.get()),
+      node_(node) {
   watch_.on_readable([this] { read(); });
 }
 
@@ -32,6 +36,10 @@ void DriverLink::read() {
   try {
     reader_.feed(std::span(buffer).first(static_cast<std::size_t>(size)));
     while (const auto frame = closed_ ? std::nullopt : reader_.next_view()) {
+      if (const auto envelope = wire::envelope_of(*frame); envelope.node != node_) {
+        handlers_.foreign(envelope, *frame);
+        continue;
+      }
       auto message = wire::decode_addressed<wire::DriverToAgent>(*frame);
       handlers_.message(message);
     }

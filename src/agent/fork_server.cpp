@@ -140,7 +140,7 @@ void ForkServer::handle(const std::string& packet, std::vector<sys::Descriptor> 
   int first = 0, second = 0, third = 0;
   words >> verb;
   if (verb == "ready") {
-    take_ready();
+    take_ready(packet);
   } else if (verb == "failed") {
     why_ = packet.substr(packet.find('\n') + 1);
   } else if (verb == "started" && words >> first >> second && fds.size() == 1) {
@@ -156,8 +156,12 @@ void ForkServer::handle(const std::string& packet, std::vector<sys::Descriptor> 
   }
 }
 
-void ForkServer::take_ready() {
+void ForkServer::take_ready(const std::string& packet) {
   ready_ = true;
+  std::istringstream lines(packet);
+  for (std::string line; std::getline(lines, line);)
+    if (const auto equals = line.find('='); equals != std::string::npos)
+      versions_[line.substr(0, equals)] = line.substr(equals + 1);
   send_requests();
   // Iterates over a copy, because a client may leave during its call.
   for (const auto clients = clients_; Client * client : clients)

@@ -18,7 +18,7 @@ namespace lockstep::agent {
 /// Packets are words:
 ///
 ///     fork <ticket>                   agent to fork server, with [socket, payload, log, stacks]
-///     ready                           fork server to agent: the modules are imported
+///     ready\n<name>=<version>...      fork server to agent: the modules are imported; versions, maybe none
 ///     failed\n<why>                   ... they could not be
 ///     started <ticket> <pid>          with [pidfd]
 ///     refused <ticket> <why>          the fork failed
@@ -53,6 +53,8 @@ class ForkServer {
   bool dead() const { return dead_; }
   bool idle() const { return clients_.empty(); }
   int pid() const { return process_.pid; }
+  /// Versions of what it has imported, by name; known when it is ready.
+  const std::map<std::string, std::string>& versions() const { return versions_; }
 
   void join(Client& client);
   /// The client gets no more calls. A worker that is started for it later is killed at once.
@@ -76,7 +78,7 @@ class ForkServer {
   };
   bool read();
   void handle(const std::string& packet, std::vector<sys::Descriptor> fds);
-  void take_ready();
+  void take_ready(const std::string& packet);
   void take_started(int ticket, int pid, sys::Descriptor pidfd);
   void take_refused(int ticket, const std::string& why);
   void take_exited(int pid, sys::ExitStatus status);
@@ -98,6 +100,7 @@ class ForkServer {
   std::string why_unsent_;
   Timer refusals_;
   int next_ticket_ = 0;
+  std::map<std::string, std::string> versions_;
   bool ready_ = false;
   bool dead_ = false;
   std::string why_;

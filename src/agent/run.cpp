@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include "agent/node_environment.h"
+#include "agent/node_facts.h"
 #include "base/log.h"
 #include "sys/agent_mark.h"
+#include "sys/environment.h"
 #include "sys/node.h"
 
 namespace lockstep::agent {
@@ -15,20 +18,27 @@ constexpr auto kFoundBefore = 1s;
 
 }  // namespace
 
-Run::Run(Loop& loop, ForkServers& servers, sys::Descriptor socket, std::string agent_id, Handlers handlers)
+Run::Run(Loop& loop, ForkServers& servers, sys::Descriptor socket, Place place, Handlers handlers)
     : loop_(loop),
       servers_(servers),
-      agent_id_(std::move(agent_id)),
+      place_(std::move(place)),
       handlers_(std::move(handlers)),
-      driver_(loop, std::move(socket),
+      driver_(loop, std::move(socket), place_.node,
               {.message = [this](wire::Addressed<wire::DriverToAgent>& message) { take(message); },
+               .foreign = [this](const wire::Envelope& envelope, auto frame) { relay(envelope, frame); },
                .closed = [this] { closed(); },
                .full =
                    [this](bool full) {
                      if (attempt_) attempt_->pause(full);
-                   }}) {}
+                     for (const int node : nodes_) place_.relay->hold(node, stream_, full);
+                   }}) {
+  if (place_.relay != nullptr) stream_ = place_.relay->join(*this);
+}
 
-Run::~Run() { leave_server(); }
+Run::~Run() {
+  leave_server();
+  if (place_.relay != nullptr) place_.relay->leave(stream_);
+}
 
 void Run::fail(const std::string& message) { driver_.send(wire::AgentFailed{message}); }
 
@@ -36,27 +46,50 @@ bool Run::running() const { return attempt_ && !attempt_->kept(); }
 
 Attempt* Run::running(int attempt) { return running() && attempt_->number() == attempt ? attempt_.get() : nullptr; }
 
-void Run::mark(wire::WorkerSpec& worker) const {
-  if (!agent_id_.empty()) worker.begin["env"][sys::kAgentId] = agent_id_;
+void Run::adapt(wire::WorkerSpec& worker) const {
+  Value& env = worker.begin["env"];
+  if (place_.node != 0) {
+    Value own = Value::object();
+    for (auto& [name, value] : sys::environment()) own[name] = value;
+    for (const auto& [name, value] : env.items())
+      if (travels(name)) own[name] = value;
+    env = std::move(own);
+  }
+  if (!place_.agent_id.empty()) env[sys::kAgentId] = place_.agent_id;
+  if (place_.lease) worker.begin["lease"] = Seconds(place_.lease->time_since_epoch()).count();
+}
+
+void Run::renew_lease() {
+  if (running()) attempt_->send(-1, wire::encode(wire::Lease{Seconds(place_.lease->time_since_epoch()).count()}));
 }
 
 // ---------------------------------------------------------------- the driver says
 
 void Run::take(wire::Addressed<wire::DriverToAgent>& message) {
-  const auto [run, node] = message.envelope;
-  driver_.set_run(run);
-  if (node != 0) return driver_.send(wire::NodeLost{"the head node has no connection to it"}, node);
+  driver_.set_run(message.envelope.run);
   std::visit([this](auto& each) { on(each); }, message.message);
 }
 
+void Run::relay(const wire::Envelope& envelope, std::span<const std::uint8_t> frame) {
+  driver_.set_run(envelope.run);
+  if (place_.relay == nullptr || !place_.relay->send(envelope.node, stream_, frame))
+    return driver_.send_for(envelope.node, wire::NodeLost{"the head node has no connection to it"});
+  if (nodes_.insert(envelope.node).second && driver_.full()) place_.relay->hold(envelope.node, stream_, true);
+}
+
 void Run::on(wire::Configure& message) {
-  if (!agent_id_.empty()) message.env.insert_or_assign(sys::kAgentId, agent_id_);
+  if (place_.node != 0) message.env = environment_here(message.env);
+  if (!place_.agent_id.empty()) message.env.insert_or_assign(sys::kAgentId, place_.agent_id);
   if (running()) return fail("[agent] Configure came while attempt " + std::to_string(attempt_->number()) + " runs");
   if (!configure_ || !same_server(*configure_, message)) {
     leave_server();
     if (attempt_) attempt_->stop(false, {});  // kept workers of the old server
   }
   configure_ = std::move(message);
+  facts_ = facts_of(*configure_);
+  // The driver tells what is missing on which nodes.
+  if (place_.node != 0 && is_anything_missing(facts_))
+    return driver_.send(wire::AgentReady{wire::kVersion, ::getpid(), place_.name, facts_});
   try {
     join_server();
   } catch (const EngineError& error) {
@@ -67,7 +100,10 @@ void Run::on(wire::Configure& message) {
 }
 
 void Run::on(wire::StartAttempt& message) {
-  for (wire::WorkerSpec& worker : message.workers) mark(worker);
+  if (place_.node != 0)
+    if (const std::string why = not_shared(message, place_.name); !why.empty()) return fail(why);
+  memory_.clear();
+  for (wire::WorkerSpec& worker : message.workers) adapt(worker);
   if (!configure_) return fail("[agent] an attempt was started before Configure");
   if (running() || next_) return fail("[agent] attempt " + std::to_string(attempt_->number()) + " has not ended");
   if (message.workers.empty()) return driver_.send(wire::AttemptEnded{message.attempt});
@@ -99,7 +135,7 @@ void Run::on(wire::StopAttempt& message) {
 }
 
 void Run::on(wire::StartWorker& message) {
-  mark(message.worker);
+  adapt(message.worker);
   if (Attempt* attempt = running(message.attempt)) attempt->restart(message.worker);
 }
 
@@ -126,6 +162,10 @@ void Run::on(wire::DumpStacks& message) {
   if (Attempt* attempt = running(message.attempt)) attempt->dump_stacks(Seconds(message.timeout));
 }
 
+void Run::on(wire::ReleaseCheckpoint& message) {
+  if (Attempt* attempt = running(message.attempt)) attempt->release(message.rank, message.report);
+}
+
 void Run::on(wire::ToWorker& message) {
   if (Attempt* attempt = running(message.attempt)) attempt->send(message.rank, message.message);
 }
@@ -144,7 +184,10 @@ void Run::leave_server() {
 }
 
 void Run::server_ready() {
-  if (std::exchange(ready_is_due_, false)) driver_.send(wire::AgentReady{wire::kVersion, ::getpid(), sys::host_name()});
+  if (!std::exchange(ready_is_due_, false)) return;
+  auto facts = facts_;
+  facts.insert(server_->versions().begin(), server_->versions().end());
+  driver_.send(wire::AgentReady{wire::kVersion, ::getpid(), place_.name, std::move(facts)});
 }
 
 void Run::server_died(const std::string& why, bool came_up) {
@@ -162,19 +205,34 @@ void Run::check_end() {
   if (!sweeping_ || handlers_.orphans_left(attempt_->first_end() - kFoundBefore)) return;
   sweeping_ = false;
   if (running()) driver_.send(wire::AttemptEnded{attempt_->number()});
+  memory_ = attempt_->take_memory();
   attempt_.reset();
   if (auto next = std::exchange(next_, std::nullopt); next && !closed_)
     make_attempt(std::move(*next));
-  else if (closed_)
-    handlers_.over(*this);
+  else
+    maybe_over();
 }
 
 void Run::closed() {
   closed_ = true;
-  if (attempt_)
+  std::erase_if(nodes_, [this](int node) { return !place_.relay->close(node, stream_); });
+  if (attempt_) {
     attempt_->stop(false, {});
-  else
-    handlers_.over(*this);
+    attempt_->drop_checkpoints();
+  }
+  maybe_over();
 }
+
+void Run::maybe_over() {
+  if (closed_ && !attempt_ && nodes_.empty()) handlers_.over(*this);
+}
+
+void Run::node_lost(int node, const std::string& why) {
+  if (nodes_.erase(node) == 0) return;
+  driver_.send_for(node, wire::NodeLost{why});
+  maybe_over();
+}
+
+void Run::node_ended(int node) { node_lost(node, "the agent there has given up this run"); }
 
 }  // namespace lockstep::agent

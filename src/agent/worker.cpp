@@ -7,9 +7,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "sys/sockets.h"
+#include "wire/codec.h"
+#include "wire/handover.h"
 
 namespace lockstep::agent {
 namespace {
@@ -21,6 +24,9 @@ constexpr std::size_t kMaxStacks = std::size_t{1} << 20;
 constexpr int kMostReads = 64;
 /// Stacks without a final zero byte count as complete after this long without data.
 constexpr Seconds kStacksQuiet{0.2};
+
+/// How often the driver is told that a dead worker's checkpoints are being written.
+constexpr Seconds kWritingTold{1.0};
 
 std::array<std::uint8_t, kMessageRead> buffer;
 
@@ -62,6 +68,7 @@ Worker::Worker(Loop& loop, DriverLink& driver, int attempt, int rank, std::funct
       attempt_(attempt),
       rank_(rank),
       gone_(std::move(gone)),
+      writing_told_(loop),
       stacks_quiet_(loop),
       stacks_deadline_(loop) {}
 
@@ -96,7 +103,7 @@ void Worker::started(sys::Process process) {
 
 /// Returns whether data was read; false at the end and if there is none yet.
 bool Worker::read_messages() {
-  const ssize_t size = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  const ssize_t size = sys::receive_some(socket_.get(), buffer, descriptors_, MSG_DONTWAIT);
   if (size < 0 && errno == EINTR) return true;
   if (size < 0 && errno == EAGAIN) return false;
   if (size <= 0) {
@@ -106,7 +113,12 @@ bool Worker::read_messages() {
   try {
     reader_.feed(std::span(buffer).first(static_cast<std::size_t>(size)));
     bool whole = false;
-    for (; const auto frame = reader_.next_view(); whole = true) driver_.relay(attempt_, rank_, *frame);
+    for (; const auto frame = reader_.next_view(); whole = true) {
+      if (wire::holds<wire::CheckpointHeld>(*frame))
+        take(wire::decode_one<wire::CheckpointHeld>(*frame));
+      else
+        driver_.relay(attempt_, rank_, *frame);
+    }
     if (!whole) moved();
   } catch (const wire::WireError& error) {
     log_error("rank " + std::to_string(rank_) + " is killed: " + error.what());
@@ -115,6 +127,99 @@ bool Worker::read_messages() {
     return false;
   }
   return true;
+}
+
+void Worker::take(wire::CheckpointHeld held) {
+  auto memory = std::make_shared<sys::Descriptor>();
+  if (!descriptors_.empty()) {
+    *memory = std::move(descriptors_.front());
+    descriptors_.erase(descriptors_.begin());
+  }
+  if (drops_checkpoints_) return;
+  if (!held.keep) return writer(writer_).add({std::move(held), std::move(memory), true});
+  kept_checkpoints_[held.report] = {memory, !held.persist, false};
+  writer(hasher_).add({std::move(held), std::move(memory), false});
+}
+
+CheckpointWriter& Worker::writer(std::unique_ptr<CheckpointWriter>& which) {
+  if (!which) which = std::make_unique<CheckpointWriter>(loop_, [this](auto outcome) { done(std::move(outcome)); });
+  return *which;
+}
+
+int Worker::unwritten() const { return (writer_ ? writer_->waiting() : 0) + (hasher_ ? hasher_->waiting() : 0); }
+
+/// A checkpoint of this rank is written or hashed, or could not be.
+void Worker::done(CheckpointWriter::Outcome outcome) {
+  tell_driver(outcome);
+  CheckpointWriter::Task& task = outcome.task;
+  const int report = task.held.report;
+  const bool stays = task.held.keep && outcome.error.empty();
+  if (!ended_) unheard_ = outcome.error.empty() ? unheard_ : outcome.error;
+  if (!ended_ && !(stays && task.writes)) send(wire::encode(wire::CheckpointStored{report, outcome.error, !stays}));
+  if (!stays) {
+    kept_checkpoints_.erase(report);
+  } else if (task.writes) {
+    kept_checkpoints_[report].is_written = true;
+    free_memory(report);
+  } else if (task.held.persist) {
+    task.writes = true;
+    writer(writer_).add(std::move(task));
+  }
+  tell();
+}
+
+void Worker::tell_driver(const CheckpointWriter::Outcome& outcome) {
+  wire::CheckpointWritten written = outcome.written;
+  written.dropped = outcome.dropped;
+  if (!outcome.error.empty()) {
+    if (ended_) tell_of_loss(outcome.error);  // nobody else is left to say so
+    return;
+  }
+  if (outcome.task.held.keep && outcome.task.writes) written.persists = true;
+  if (outcome.task.held.keep && !outcome.task.writes)
+    written.memory = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(outcome.task.memory->get());
+  driver_.relay(attempt_, rank_, wire::encode(written));
+}
+
+void Worker::tell_of_loss(const std::string& why) {
+  driver_.send(wire::LogText{attempt_, rank_, "lockstep: a checkpoint is lost: " + why + "\n"});
+}
+
+void Worker::release(int report) {
+  const auto found = kept_checkpoints_.find(report);
+  if (found == kept_checkpoints_.end()) return;
+  found->second.is_released = true;
+  free_memory(report);
+}
+
+/// Lets the worker use the memory again, if nobody needs its contents.
+void Worker::free_memory(int report) {
+  const auto found = kept_checkpoints_.find(report);
+  if (found == kept_checkpoints_.end() || !found->second.is_released || !found->second.is_written) return;
+  kept_checkpoints_.erase(found);
+  if (!ended_) send(wire::encode(wire::CheckpointStored{report, {}, true}));
+}
+
+Worker::Memory Worker::take_memory() {
+  Memory memory;
+  for (auto& [report, kept] : kept_checkpoints_) memory.push_back(std::move(kept.memory));
+  kept_checkpoints_.clear();
+  return memory;
+}
+
+/// The driver hears no heartbeat any more, but something still goes on.
+void Worker::tell_of_writing() {
+  if (unwritten() == 0) return;
+  const std::uint64_t progress = (writer_ ? writer_->progress() : 0) + (hasher_ ? hasher_->waiting() : 0);
+  if (std::exchange(written_, progress) != progress) driver_.send(wire::WorkerAlive{attempt_, rank_});
+  writing_told_.set(kWritingTold, [this] { tell_of_writing(); });
+}
+
+void Worker::drop_checkpoints() {
+  drops_checkpoints_ = true;
+  writer_.reset();
+  hasher_.reset();
+  tell();
 }
 
 bool Worker::read_log() {
@@ -143,6 +248,7 @@ void Worker::keep() {
 void Worker::begin(int attempt, std::span<const Bytes> messages) {
   attempt_ = attempt;
   kept_ = false;
+  kept_checkpoints_.clear();
   if (!driver_.full()) pause(false);
   driver_.send(wire::WorkerStarted{attempt_, rank_, process_.pid});
   for (const Bytes& message : messages) send(message);
@@ -265,7 +371,9 @@ void Worker::end(sys::ExitStatus status) {
 
 void Worker::tell() {
   if (told_ || !ended_ || !status_) return;
+  if (unwritten() > 0) return tell_of_writing();
   told_ = true;
+  if (!unheard_.empty() && status_->signal != 0) tell_of_loss(unheard_);
   gone_(*this);
 }
 

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
+#include <vector>
 
+#include "agent/checkpoint_writer.h"
 #include "agent/driver_link.h"
 #include "agent/loop.h"
 #include "agent/text_stream.h"
@@ -11,7 +15,8 @@
 
 namespace lockstep::agent {
 
-/// One rank's process, from before its start to its end: relays its messages and output, and reports its exit.
+/// One rank's process, from before its start to its end: relays its messages and output, writes the checkpoints that it
+/// hands over, and reports its exit.
 class Worker {
  public:
   /// What the process gets.
@@ -21,8 +26,8 @@ class Worker {
     sys::Descriptor stacks;  ///< where it writes its stacks on SIGUSR2, ended by a zero byte
   };
 
-  /// `gone` is called once, when the process has ended and all its output and messages are relayed; it must not destroy
-  /// the Worker.
+  /// `gone` is called once, when the process has ended, all its output and messages are relayed, and what it handed
+  /// over is written; it must not destroy the Worker.
   Worker(Loop& loop, DriverLink& driver, int attempt, int rank, std::function<void(Worker&)> gone);
   ~Worker();
 
@@ -46,6 +51,13 @@ class Worker {
   void signal(int signal);
   /// SIGKILL to the process, its group and everything that descends from it; as soon as it exists, if it does not yet.
   void kill();
+  /// The driver is gone, so nobody would commit what is being written.
+  void drop_checkpoints();
+  /// The checkpoint of this report need not stay in memory.
+  void release(int report);
+  /// What of it stays in memory: the driver may not have opened the newest yet.
+  using Memory = std::vector<std::shared_ptr<const sys::Descriptor>>;
+  Memory take_memory();
   /// Sends WorkerStacks within `timeout`.
   void dump_stacks(Seconds timeout);
 
@@ -59,6 +71,14 @@ class Worker {
 
  private:
   bool read_messages();
+  void take(wire::CheckpointHeld held);
+  CheckpointWriter& writer(std::unique_ptr<CheckpointWriter>& which);
+  void done(CheckpointWriter::Outcome outcome);
+  void tell_of_loss(const std::string& why);
+  void tell_driver(const CheckpointWriter::Outcome& outcome);
+  void free_memory(int report);
+  int unwritten() const;
+  void tell_of_writing();
   bool read_log();
   void read_stacks();
   void write();
@@ -78,6 +98,19 @@ class Worker {
   sys::Descriptor socket_, log_, stacks_;
   Watch process_watch_, socket_watch_, log_watch_, stacks_watch_;
   wire::FrameReader reader_;
+  std::vector<sys::Descriptor> descriptors_;           ///< that came with its messages, for those that are not read yet
+  std::unique_ptr<CheckpointWriter> writer_, hasher_;  ///< once it has handed over a checkpoint
+  /// A checkpoint that stays in memory.
+  struct Kept {
+    std::shared_ptr<const sys::Descriptor> memory;
+    bool is_written = true;  ///< or need not be
+    bool is_released = false;
+  };
+  std::string unheard_;                   ///< why a checkpoint is lost, as the worker was told
+  std::map<int, Kept> kept_checkpoints_;  ///< by report
+  Timer writing_told_;                    ///< while its checkpoints are written and it has ended
+  bool drops_checkpoints_ = false;
+  std::uint64_t written_ = 0;  ///< the writer's progress when the driver was last told
   TextStream text_;
   Bytes outgoing_;
   std::size_t sent_ = 0;

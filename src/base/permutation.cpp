@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 namespace lockstep::detail {
 namespace {
 
 /// Smaller networks have too few permutations to choose from.
 constexpr int kLeastBits = 8;
+/// Of half a number, if the network is written out as tables, which then fit into the cache.
+constexpr int kTableBits = 12;
 
 std::uint64_t joined(std::uint64_t key, std::uint64_t number) {
   return scrambled(key + number * 0xd1342543de82ef95 + 1);
@@ -57,6 +61,8 @@ std::uint64_t Permutation::operator()(std::uint64_t place) const {
 }
 
 void Permutation::replace(std::span<std::int64_t> places) const {
+  const int half = bits_ - bits_ / 2;
+  if (half <= kTableBits && places.size() >> half >= 2) return replace_by_tables(places);
   // One branch-free loop per round keeps the processor busy. Those that are too large wait for the next turn.
   constexpr std::size_t kChunk = 512;
   std::array<std::uint64_t, kChunk> left, right;
@@ -88,6 +94,38 @@ void Permutation::replace(std::span<std::int64_t> places) const {
       }
       count = more;
     }
+  }
+}
+
+/// A round depends only on one half of the bits, so all that it can give fits into a small table.
+void Permutation::replace_by_tables(std::span<std::int64_t> places) const {
+  const int left_bits = bits_ / 2, right_bits = bits_ - left_bits;
+  std::vector<std::uint16_t> tables(std::size(keys_) << right_bits);
+  for (std::size_t round = 0; round < std::size(keys_); ++round) {
+    const int from = round % 2 == 0 ? right_bits : left_bits, to = bits_ - from;
+    for (std::uint64_t half = 0; half < std::uint64_t{1} << from; ++half)
+      tables[(round << right_bits) + half] =
+          static_cast<std::uint16_t>(scrambled(half + keys_[round]) & ((std::uint64_t{1} << to) - 1));
+  }
+  // Those that are too large wait for the next turn: a loop for each of them would be hard to foresee.
+  std::vector<std::uint32_t> waiting(places.size());
+  std::iota(waiting.begin(), waiting.end(), 0);
+  while (!waiting.empty()) {
+    std::size_t more = 0;
+    for (const std::uint32_t at : waiting) {
+      const auto value = static_cast<std::uint64_t>(places[at]);
+      std::uint64_t left = value >> right_bits, right = value & ((std::uint64_t{1} << right_bits) - 1);
+      const std::uint16_t* table = tables.data();
+      for (std::size_t round = 0; round < std::size(keys_); round += 2, table += std::size_t{2} << right_bits) {
+        left ^= table[right];
+        right ^= table[(std::size_t{1} << right_bits) + left];
+      }
+      const std::uint64_t next = left << right_bits | right;
+      places[at] = static_cast<std::int64_t>(next);
+      waiting[more] = at;
+      more += next >= size_;
+    }
+    waiting.resize(more);
   }
 }
 

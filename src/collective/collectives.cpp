@@ -3,92 +3,31 @@
 #include <lockstep/error.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <string>
+#include <vector>
 
+#include "collective/bytes.h"
 #include "collective/communicator.h"
 #include "collective/reduce.h"
 #include "collective/staging.h"
 
 namespace lockstep::collective {
-
-enum class Communicator::Kind : std::uint8_t {
-  barrier,
-  all_reduce,
-  reduce,
-  reduce_scatter,
-  broadcast,
-  all_gather,
-  gather,
-  scatter,
-  all_to_all,
-};
-
 namespace {
 
-constexpr std::array<std::string_view, 9> kKindNames{
-    "barrier", "all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather", "gather", "scatter", "all_to_all"};
-constexpr std::uint8_t kNoOp = 0xff;
 /// Bytes that are combined and then copied while they are in the first-level cache.
 constexpr std::size_t kReduceBlock = std::size_t{8} << 10;
-
-std::string described(const Intent& intent) {
-  std::string text = std::string(kKindNames[intent.kind]) + " of " + std::to_string(intent.count);
-  if (intent.op != kNoOp)
-    text += " " + std::string(to_string(static_cast<DType>(intent.dtype))) + " by " +
-            std::string(to_string(static_cast<ReduceOp>(intent.op)));
-  else
-    text += " bytes";
-  return intent.root < 0 ? text : text + " with root " + std::to_string(intent.root);
-}
-
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
-
-std::byte* at(void* data, std::size_t offset) { return static_cast<std::byte*>(data) + offset; }
-const std::byte* at(const void* data, std::size_t offset) { return static_cast<const std::byte*>(data) + offset; }
 
 constexpr std::size_t align_down(std::size_t bytes) { return bytes / kCacheLine * kCacheLine; }
 constexpr std::size_t align_up(std::size_t bytes) { return align_down(bytes + kCacheLine - 1); }
 
-void check_reduction(DType dtype, ReduceOp op) {
-  if (!supported(dtype, op))
-    throw ConfigError("[collective] " + std::string(to_string(op)) + " of " + std::string(to_string(dtype)) +
-                      " elements is not defined; use another operation or dtype");
-}
-
 }  // namespace
-
-std::vector<void*> rows(void* data, std::size_t bytes, int parts) {
-  std::vector<void*> pointers(static_cast<std::size_t>(parts));
-  for (std::size_t i = 0; i < pointers.size(); ++i) pointers[i] = at(data, i * bytes);
-  return pointers;
-}
-
-std::vector<const void*> rows(const void* data, std::size_t bytes, int parts) {
-  std::vector<const void*> pointers(static_cast<std::size_t>(parts));
-  for (std::size_t i = 0; i < pointers.size(); ++i) pointers[i] = at(data, i * bytes);
-  return pointers;
-}
 
 // ---- calls --------------------------------------------------------------------------------------------------------
 
-Intent Communicator::intent(Kind kind, std::size_t count, int root) {
-  return {.count = count, .root = root, .kind = static_cast<std::uint8_t>(kind), .op = kNoOp};
-}
-
-Intent Communicator::intent(Kind kind, std::size_t count, DType dtype, ReduceOp op, int root) {
-  return {.count = count,
-          .root = root,
-          .kind = static_cast<std::uint8_t>(kind),
-          .dtype = static_cast<std::uint8_t>(dtype),
-          .op = static_cast<std::uint8_t>(op)};
-}
-
 template <class Body>
 void Communicator::call(const Intent& intent, const Body& body) {
+  if (together_) return body();
   check_member(*region_, rank_);
   const std::lock_guard lock(mutex_);
   if (broken_) std::rethrow_exception(broken_);
@@ -104,7 +43,18 @@ void Communicator::call(const Intent& intent, const Body& body) {
   }
 }
 
-Occasion Communicator::occasion() const { return {kKindNames[intent_.kind], number_, timeout_.load()}; }
+void Communicator::together(const Intent& intent, const std::function<void()>& body) {
+  call(intent, [&] {
+    struct Together {
+      bool& on;
+      explicit Together(bool& flag) : on(flag) { on = true; }
+      ~Together() { on = false; }
+    } together(together_);
+    body();
+  });
+}
+
+Occasion Communicator::occasion() const { return {to_string(intent_.kind), number_, timeout_.load(), grace_}; }
 
 void Communicator::arrive() {
   if (!compared_) region_->rank(rank_).intents[rounds_->next() % kSlots] = intent_;
@@ -126,33 +76,18 @@ void Communicator::compare_intents(std::uint32_t round) {
   compared_ = true;
   for (int rank = 0; rank < size(); ++rank) {
     const Intent& other = region_->rank(rank).intents[round % kSlots];
-    if (other != intent_)
-      throw ConfigError("[collective] call " + std::to_string(number_) + " of rank " + std::to_string(rank_) + " is " +
-                        described(intent_) + ", that of rank " + std::to_string(rank) + " is " + described(other) +
-                        "; every rank must make the same calls");
+    if (other != intent_) throw_different(number_, region_->number(rank_), intent_, region_->number(rank), other);
   }
-}
-
-void Communicator::check_root(int root) const {
-  if (root < 0 || root >= size())
-    throw ConfigError("[collective] root " + std::to_string(root) + " in a group of " + std::to_string(size()));
-}
-
-void Communicator::check_parts(std::size_t parts, std::string_view name) const {
-  if (parts != static_cast<std::size_t>(size()))
-    throw ConfigError("[collective] " + std::to_string(parts) + " " + std::string(name) + "s in a group of " +
-                      std::to_string(size()) + "; give one for every rank");
 }
 
 // ---- collectives --------------------------------------------------------------------------------------------------
 
 void Communicator::barrier() {
-  call(intent(Kind::barrier, 0), [&] { meet(); });
+  call(intent_of(CallKind::barrier, 0), [&] { meet(); });
 }
 
 void Communicator::all_reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op) {
-  check_reduction(dtype, op);
-  call(intent(Kind::all_reduce, count, dtype, op), [&] {
+  call(intent_of(CallKind::all_reduce, count, dtype, op), [&] {
     if (size() == 1 || count * size_of(dtype) <= at_once_)
       reduce_at_once(in, out, count, dtype, op, -1);
     else
@@ -161,9 +96,8 @@ void Communicator::all_reduce(const void* in, void* out, std::size_t count, DTyp
 }
 
 void Communicator::reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, int root) {
-  check_reduction(dtype, op);
-  check_root(root);
-  call(intent(Kind::reduce, count, dtype, op, root), [&] {
+  check_root(*this, root);
+  call(intent_of(CallKind::reduce, count, dtype, op, root), [&] {
     if (size() == 1 || count * size_of(dtype) <= at_once_)
       reduce_at_once(in, out, count, dtype, op, root);
     else
@@ -232,28 +166,39 @@ void Communicator::reduce_by_slices(const void* in, void* out, std::size_t count
 
 void Communicator::reduce_scatter(std::span<const void* const> in, void* out, std::size_t count, DType dtype,
                                   ReduceOp op) {
-  check_reduction(dtype, op);
-  check_parts(in.size(), "input");
-  call(intent(Kind::reduce_scatter, count, dtype, op), [&] {
-    const std::size_t total = count * size_of(dtype);
-    const std::size_t part = align_down(chunk_ / in.size());
+  reduce_scatter_parts(in, out, std::vector<std::size_t>(static_cast<std::size_t>(size()), count), dtype, op);
+}
+
+void Communicator::reduce_scatter_parts(std::span<const void* const> in, void* out, std::span<const std::size_t> counts,
+                                        DType dtype, ReduceOp op) {
+  check_parts(*this, in.size(), "input");
+  check_parts(*this, counts.size(), "count");
+  call(intent_of(CallKind::reduce_scatter, counts.front(), dtype, op), [&] {
+    const std::size_t longest = *std::max_element(counts.begin(), counts.end()) * size_of(dtype);
+    const std::size_t most = align_down(chunk_ / in.size());
     std::size_t start = 0;
     do {
-      const std::size_t bytes = std::min(part, total - start);
+      const auto bytes_of = [&](int rank) {
+        const std::size_t total = counts[rank] * size_of(dtype);
+        return std::min(most, total - std::min(start, total));
+      };
       for (int rank = 0; rank < size(); ++rank)
-        if (rank != rank_) copy_to_staging(own_slot() + rank * part, at(in[rank], start), bytes);
+        if (rank != rank_ && bytes_of(rank) > 0)
+          copy_to_staging(own_slot() + rank * most, at(in[rank], start), bytes_of(rank));
       const std::uint32_t round = meet();
-      for (int rank = 0; rank < size(); ++rank)
-        sources_[rank] = rank == rank_ ? at(in[rank], start) : region_->slot(rank, round) + rank_ * part;
-      collective::reduce(at(out, start), sources_, bytes / size_of(dtype), dtype, op);
-      start += bytes;
-    } while (start < total);
+      if (const std::size_t bytes = bytes_of(rank_); bytes > 0) {
+        for (int rank = 0; rank < size(); ++rank)
+          sources_[rank] = rank == rank_ ? at(in[rank], start) : region_->slot(rank, round) + rank_ * most;
+        collective::reduce(at(out, start), sources_, bytes / size_of(dtype), dtype, op);
+      }
+      start += most;
+    } while (start < longest);
   });
 }
 
 void Communicator::broadcast(void* data, std::size_t bytes, int root) {
-  check_root(root);
-  call(intent(Kind::broadcast, bytes, root), [&] {
+  check_root(*this, root);
+  call(intent_of(CallKind::broadcast, bytes, root), [&] {
     std::size_t start = 0;
     do {
       const std::size_t part = std::min(chunk_, bytes - start);
@@ -266,36 +211,44 @@ void Communicator::broadcast(void* data, std::size_t bytes, int root) {
 }
 
 void Communicator::all_gather(const void* in, std::span<void* const> out, std::size_t bytes) {
-  check_parts(out.size(), "output");
-  call(intent(Kind::all_gather, bytes), [&] { gather_to(in, out, bytes, -1); });
+  all_gather_parts(in, out, std::vector<std::size_t>(static_cast<std::size_t>(size()), bytes));
+}
+
+void Communicator::all_gather_parts(const void* in, std::span<void* const> out, std::span<const std::size_t> bytes) {
+  check_parts(*this, out.size(), "output");
+  check_parts(*this, bytes.size(), "size");
+  call(intent_of(CallKind::all_gather, bytes.front()), [&] { gather_to(in, out, bytes, -1); });
 }
 
 void Communicator::gather(const void* in, std::span<void* const> out, std::size_t bytes, int root) {
-  check_root(root);
-  if (rank_ == root) check_parts(out.size(), "output");
-  call(intent(Kind::gather, bytes, root), [&] { gather_to(in, out, bytes, root); });
+  check_root(*this, root);
+  if (rank_ == root) check_parts(*this, out.size(), "output");
+  call(intent_of(CallKind::gather, bytes, root),
+       [&] { gather_to(in, out, std::vector<std::size_t>(static_cast<std::size_t>(size()), bytes), root); });
 }
 
 /// `root` -1: to all.
-void Communicator::gather_to(const void* in, std::span<void* const> out, std::size_t bytes, int root) {
+void Communicator::gather_to(const void* in, std::span<void* const> out, std::span<const std::size_t> bytes, int root) {
   const bool wanted = root < 0 || root == rank_;
+  const std::size_t longest = *std::max_element(bytes.begin(), bytes.end());
   std::size_t start = 0;
   do {
-    const std::size_t part = std::min(chunk_, bytes - start);
-    if (rank_ != root && size() > 1) copy_to_staging(own_slot(), at(in, start), part);
+    const auto part_of = [&](int rank) { return std::min(chunk_, bytes[rank] - std::min(start, bytes[rank])); };
+    if (rank_ != root && size() > 1 && part_of(rank_) > 0) copy_to_staging(own_slot(), at(in, start), part_of(rank_));
     const std::uint32_t round = meet();
     // Copy the own part first: `in` may be where another rank's part goes.
-    if (wanted) copy_bytes(at(out[rank_], start), at(in, start), part);
+    if (wanted && part_of(rank_) > 0) copy_bytes(at(out[rank_], start), at(in, start), part_of(rank_));
     for (int rank = 0; wanted && rank < size(); ++rank)
-      if (rank != rank_) copy_bytes(at(out[rank], start), region_->slot(rank, round), part);
-    start += part;
-  } while (start < bytes);
+      if (rank != rank_ && part_of(rank) > 0)
+        copy_bytes(at(out[rank], start), region_->slot(rank, round), part_of(rank));
+    start += chunk_;
+  } while (start < longest);
 }
 
 void Communicator::scatter(std::span<const void* const> in, void* out, std::size_t bytes, int root) {
-  check_root(root);
-  if (rank_ == root) check_parts(in.size(), "input");
-  call(intent(Kind::scatter, bytes, root), [&] {
+  check_root(*this, root);
+  if (rank_ == root) check_parts(*this, in.size(), "input");
+  call(intent_of(CallKind::scatter, bytes, root), [&] {
     const std::size_t most = align_down(chunk_ / static_cast<std::size_t>(size()));
     std::size_t start = 0;
     do {
@@ -312,9 +265,9 @@ void Communicator::scatter(std::span<const void* const> in, void* out, std::size
 }
 
 void Communicator::all_to_all(std::span<const ConstBuffer> in, std::span<const Buffer> out) {
-  check_parts(in.size(), "input");
-  check_parts(out.size(), "output");
-  call(intent(Kind::all_to_all, 0), [&] { exchange(in, out); });
+  check_parts(*this, in.size(), "input");
+  check_parts(*this, out.size(), "output");
+  call(intent_of(CallKind::all_to_all, 0), [&] { exchange(in, out); });
 }
 
 /// The first round exchanges the sizes, so that all ranks know how many rounds follow.

@@ -62,11 +62,17 @@ void wait_for_all(Region& region, int rank, std::chrono::milliseconds timeout) {
 std::unique_ptr<Communicator> Communicator::join(KeyValueStore& store, int rank, int world,
                                                  const CommunicatorOptions& options) {
   const RegionShape shape{.world = world, .slot_bytes = options.slot_bytes, .ring_bytes = options.ring_bytes};
-  return std::make_unique<Communicator>(share_region(store, rank, shape, options.join_timeout), rank, options);
+  auto region = share_region(store, rank, shape, options.join_timeout);
+  region->set_names(options.names);
+  return std::make_unique<Communicator>(std::move(region), rank, options);
 }
 
 Communicator::Communicator(std::shared_ptr<Region> region, int rank, const CommunicatorOptions& options)
-    : region_(std::move(region)), rank_(rank), timeout_(options.timeout), sources_(region_->world()) {
+    : region_(std::move(region)),
+      rank_(rank),
+      grace_(options.grace),
+      timeout_(options.timeout),
+      sources_(region_->world()) {
   join_group(options);
   const bool have_cores = ranks_have_cores(*region_);
   spin_ = options.spin.value_or(have_cores);
@@ -125,6 +131,11 @@ void Communicator::send(const void* data, std::size_t bytes, int to, std::int64_
 
 int Communicator::receive(void* data, std::size_t bytes, int from, std::int64_t tag) {
   return mail_->receive({.data = data, .bytes = bytes, .peer = from, .tag = tag, .timeout = timeout()});
+}
+
+void Communicator::fail(FaultKind kind, int culprit) {
+  region_->set_fault({kind, culprit, rank_});
+  throw_fault(*region_, rank_, *region_->fault(), occasion());
 }
 
 void Communicator::abort() {

@@ -14,6 +14,7 @@ struct Occasion {
   std::string_view what;     ///< "all_reduce"
   std::uint64_t number = 0;  ///< of the call, from 1
   std::chrono::milliseconds timeout{};
+  std::chrono::milliseconds grace{};  ///< what a wait takes longer; a peer may itself wait for another node
 };
 
 /// Throws ConfigError in a child of fork(), which is not a member of its parent's group and does not see its memory.

@@ -11,21 +11,10 @@
 #include <vector>
 
 #include "collective/faults.h"
+#include "collective/group.h"
 #include "collective/region.h"
 
 namespace lockstep::collective {
-
-/// Receives from any source.
-inline constexpr int kAnySource = -1;
-
-/// One message, to be sent or received. The caller owns the memory, which must stay valid until the message is done.
-struct Message {
-  void* data = nullptr;  ///< only read if it is sent
-  std::size_t bytes = 0;
-  int peer = 0;          ///< receiver or sender; a receive may use kAnySource
-  std::int64_t tag = 0;  ///< a message matches the first waiting receive with its source and tag
-  std::chrono::milliseconds timeout{};
-};
 
 /// Messages between two ranks. Messages from one sender to one receiver with the same tag arrive in order; others do
 /// not wait for each other, regardless of the order of calls on the two sides. A send is done when its bytes are in the
@@ -35,9 +24,7 @@ struct Message {
 /// throw ConfigError.
 class Mailbox {
  public:
-  /// Called once, from any thread, without a lock held: with the error, or with null and the sender's rank. Its
-  /// exceptions are logged and dropped.
-  using Done = std::function<void(std::exception_ptr error, int source)>;
+  using Done = MessageDone;
 
   Mailbox(std::shared_ptr<Region> region, int rank, bool spin);
   /// Unfinished messages fail.

@@ -53,13 +53,23 @@ bool has_avx2() {
 #endif
 }
 
-void run(ReduceKernel kernel, void* out, std::span<const void* const> in, std::size_t count, DType dtype, ReduceOp op) {
-  if (kernel == nullptr)
+void check_defined(bool defined, DType dtype, ReduceOp op) {
+  if (!defined)
     throw ConfigError("[collective] " + std::string(to_string(op)) + " of " + std::string(to_string(dtype)) +
                       " elements is not defined; use another operation or dtype");
+}
+
+void run(ReduceKernel kernel, void* out, std::span<const void* const> in, std::size_t count, DType dtype, ReduceOp op) {
+  check_defined(kernel != nullptr, dtype, op);
   if (count == 0 || in.empty()) return;
-  if (in.size() > 1) return kernel(out, in.data(), in.size(), count);
+  if (in.size() > 1) return kernel(out, in.data(), in.size(), count, in.size());
   if (out != in[0]) std::memcpy(out, in[0], count * size_of(dtype));
+}
+
+void run_partial(ReduceKernel kernel, void* out, std::span<const void* const> in, std::size_t count, DType dtype,
+                 ReduceOp op, std::size_t ranks) {
+  check_defined(kernel != nullptr, dtype, op);
+  if (count > 0 && !in.empty()) kernel(out, in.data(), in.size(), count, ranks);
 }
 
 }  // namespace
@@ -82,6 +92,27 @@ void reduce(void* out, std::span<const void* const> in, std::size_t count, DType
 
 void reduce_portable(void* out, std::span<const void* const> in, std::size_t count, DType dtype, ReduceOp op) {
   run(portable_kernel(dtype, op), out, in, count, dtype, op);
+}
+
+DType accumulator_of(DType dtype) {
+  return dtype == DType::bfloat16 || dtype == DType::float16 ? DType::float32 : dtype;
+}
+
+void widen(float* out, const void* in, std::size_t count, DType dtype) {
+  const WidenKernel kernel = has_avx2() ? avx2_widen_kernel(dtype) : portable_widen_kernel(dtype);
+  if (kernel == nullptr) throw InternalError("[collective] widen() of " + std::string(to_string(dtype)));
+  kernel(out, in, count);
+}
+
+void reduce_partial(void* out, std::span<const void* const> in, std::size_t count, DType dtype, ReduceOp op,
+                    std::size_t ranks) {
+  run_partial(has_avx2() ? avx2_partial_kernel(dtype, op) : portable_partial_kernel(dtype, op), out, in, count, dtype,
+              op, ranks);
+}
+
+void reduce_partial_portable(void* out, std::span<const void* const> in, std::size_t count, DType dtype, ReduceOp op,
+                             std::size_t ranks) {
+  run_partial(portable_partial_kernel(dtype, op), out, in, count, dtype, op, ranks);
 }
 
 }  // namespace lockstep::collective

@@ -172,14 +172,14 @@ A finish(A value, std::size_t ranks) {
 // `ivdep`: an output that is one of the inputs is read and written at the same index only.
 
 /// Few inputs: one pass.
-template <class T, ReduceOp Op, std::size_t Ranks>
-void reduce_few(T* out, const void* const* in, std::size_t count) {
+template <class T, ReduceOp Op, std::size_t Buffers>
+void reduce_few(T* out, const void* const* in, std::size_t count, std::size_t ranks) {
   using E = Element<T>;
   using Acc = typename E::Acc;
   const T* a = static_cast<const T*>(in[0]);
   const T* b = static_cast<const T*>(in[1]);
-  const T* c = static_cast<const T*>(in[Ranks > 2 ? 2 : 0]);
-  const T* d = static_cast<const T*>(in[Ranks > 3 ? 3 : 0]);
+  const T* c = static_cast<const T*>(in[Buffers > 2 ? 2 : 0]);
+  const T* d = static_cast<const T*>(in[Buffers > 3 ? 3 : 0]);
 #ifdef __clang__
 #pragma clang loop vectorize(assume_safety)
 #else
@@ -187,24 +187,24 @@ void reduce_few(T* out, const void* const* in, std::size_t count) {
 #endif
   for (std::size_t i = 0; i < count; ++i) {
     Acc sum = combine<Acc, Op>(E::load(a[i]), E::load(b[i]));
-    if constexpr (Ranks > 2) sum = combine<Acc, Op>(sum, E::load(c[i]));
-    if constexpr (Ranks > 3) sum = combine<Acc, Op>(sum, E::load(d[i]));
-    out[i] = E::store(finish<Acc, Op>(sum, Ranks));
+    if constexpr (Buffers > 2) sum = combine<Acc, Op>(sum, E::load(c[i]));
+    if constexpr (Buffers > 3) sum = combine<Acc, Op>(sum, E::load(d[i]));
+    out[i] = E::store(finish<Acc, Op>(sum, ranks));
   }
 }
 
-/// Any number of inputs, block by block.
-template <class T, ReduceOp Op>
-void reduce_blocks(T* out, const void* const* in, std::size_t ranks, std::size_t count) {
+/// Any number of inputs of type From, block by block: From is T, or T's accumulator.
+template <class T, class From, ReduceOp Op>
+void reduce_blocks(T* out, const void* const* in, std::size_t buffers, std::size_t count, std::size_t ranks) {
   using Acc = typename Element<T>::Acc;
   alignas(64) Acc sum[kBlock];
   alignas(64) Acc next[kBlock];
   for (std::size_t start = 0; start < count; start += kBlock) {
     const std::size_t size = count - start < kBlock ? count - start : kBlock;
-    load_block(sum, static_cast<const T*>(in[0]) + start, size);
-    for (std::size_t rank = 1; rank < ranks; ++rank) {
-      const T* from = static_cast<const T*>(in[rank]) + start;
-      if constexpr (std::is_same_v<T, Acc>) {
+    load_block(sum, static_cast<const From*>(in[0]) + start, size);
+    for (std::size_t buffer = 1; buffer < buffers; ++buffer) {
+      const From* from = static_cast<const From*>(in[buffer]) + start;
+      if constexpr (std::is_same_v<From, Acc>) {
         for (std::size_t i = 0; i < size; ++i) sum[i] = combine<Acc, Op>(sum[i], from[i]);
       } else {
         load_block(next, from, size);
@@ -216,77 +216,100 @@ void reduce_blocks(T* out, const void* const* in, std::size_t ranks, std::size_t
   }
 }
 
-template <class T, ReduceOp Op>
-void reduce_as(void* out, const void* const* in, std::size_t ranks, std::size_t count) {
-  if constexpr (!std::is_same_v<T, Float16>) {
-    if (ranks == 2) return reduce_few<T, Op, 2>(static_cast<T*>(out), in, count);
-    if (ranks == 3) return reduce_few<T, Op, 3>(static_cast<T*>(out), in, count);
-    if (ranks == 4) return reduce_few<T, Op, 4>(static_cast<T*>(out), in, count);
+template <class T, class From, ReduceOp Op>
+void reduce_as(void* out, const void* const* in, std::size_t buffers, std::size_t count, std::size_t ranks) {
+  if constexpr (std::is_same_v<T, From> && !std::is_same_v<T, Float16>) {
+    if (buffers == 2) return reduce_few<T, Op, 2>(static_cast<T*>(out), in, count, ranks);
+    if (buffers == 3) return reduce_few<T, Op, 3>(static_cast<T*>(out), in, count, ranks);
+    if (buffers == 4) return reduce_few<T, Op, 4>(static_cast<T*>(out), in, count, ranks);
   }
-  reduce_blocks<T, Op>(static_cast<T*>(out), in, ranks, count);
+  reduce_blocks<T, From, Op>(static_cast<T*>(out), in, buffers, count, ranks);
 }
 
-using Kernel = void (*)(void* out, const void* const* in, std::size_t ranks, std::size_t count);
-
 template <class T>
-Kernel kernel_of(ReduceOp op) {
+void widen_as(float* out, const void* in, std::size_t count) {
+  load_block(out, static_cast<const T*>(in), count);
+}
+
+using Kernel = void (*)(void* out, const void* const* in, std::size_t buffers, std::size_t count, std::size_t ranks);
+
+template <class T, class From>
+Kernel kernel_from(ReduceOp op) {
   constexpr bool kIsBoolean = std::is_same_v<T, Boolean>;
   constexpr bool kHasBits = kIsBoolean || std::is_integral_v<T>;
   switch (op) {
     case ReduceOp::sum:
-      return kIsBoolean ? reduce_as<T, ReduceOp::max> : reduce_as<T, ReduceOp::sum>;
+      return kIsBoolean ? reduce_as<T, From, ReduceOp::max> : reduce_as<T, From, ReduceOp::sum>;
     case ReduceOp::product:
-      return kIsBoolean ? reduce_as<T, ReduceOp::min> : reduce_as<T, ReduceOp::product>;
+      return kIsBoolean ? reduce_as<T, From, ReduceOp::min> : reduce_as<T, From, ReduceOp::product>;
     case ReduceOp::avg:
-      if constexpr (!kIsBoolean) return reduce_as<T, ReduceOp::avg>;
+      if constexpr (!kIsBoolean) return reduce_as<T, From, ReduceOp::avg>;
       break;
     case ReduceOp::min:
-      return reduce_as<T, ReduceOp::min>;
+      return reduce_as<T, From, ReduceOp::min>;
     case ReduceOp::max:
-      return reduce_as<T, ReduceOp::max>;
+      return reduce_as<T, From, ReduceOp::max>;
     case ReduceOp::bit_and:
-      if constexpr (kHasBits) return reduce_as<T, ReduceOp::bit_and>;
+      if constexpr (kHasBits) return reduce_as<T, From, ReduceOp::bit_and>;
       break;
     case ReduceOp::bit_or:
-      if constexpr (kHasBits) return reduce_as<T, ReduceOp::bit_or>;
+      if constexpr (kHasBits) return reduce_as<T, From, ReduceOp::bit_or>;
       break;
     case ReduceOp::bit_xor:
-      if constexpr (kHasBits) return reduce_as<T, ReduceOp::bit_xor>;
+      if constexpr (kHasBits) return reduce_as<T, From, ReduceOp::bit_xor>;
       break;
   }
   return nullptr;
 }
 
+/// With `Partial`, bfloat16 and float16 are made of float32.
+template <class T, bool Partial>
+Kernel kernel_of(ReduceOp op) {
+  if constexpr (Partial && sizeof(T) != sizeof(typename Element<T>::Acc))
+    return kernel_from<T, typename Element<T>::Acc>(op);
+  else
+    return kernel_from<T, T>(op);
+}
+
+/// Null: the elements are not narrower than what they are combined in.
+// NOLINTNEXTLINE(misc-definitions-in-headers): one for each instruction set is the point
+void (*find_widen_kernel(DType dtype))(float*, const void*, std::size_t) {
+  if (dtype == DType::bfloat16) return widen_as<BFloat16>;
+  if (dtype == DType::float16) return widen_as<Float16>;
+  return nullptr;
+}
+
 /// Null: there is no such operation on such elements.
 // NOLINTNEXTLINE(misc-definitions-in-headers): one for each instruction set is the point
+template <bool Partial>
 Kernel find_kernel(DType dtype, ReduceOp op) {
   switch (dtype) {
     case DType::float32:
-      return kernel_of<float>(op);
+      return kernel_of<float, Partial>(op);
     case DType::float64:
-      return kernel_of<double>(op);
+      return kernel_of<double, Partial>(op);
     case DType::bfloat16:
-      return kernel_of<BFloat16>(op);
+      return kernel_of<BFloat16, Partial>(op);
     case DType::float16:
-      return kernel_of<Float16>(op);
+      return kernel_of<Float16, Partial>(op);
     case DType::int8:
-      return kernel_of<std::int8_t>(op);
+      return kernel_of<std::int8_t, Partial>(op);
     case DType::int16:
-      return kernel_of<std::int16_t>(op);
+      return kernel_of<std::int16_t, Partial>(op);
     case DType::int32:
-      return kernel_of<std::int32_t>(op);
+      return kernel_of<std::int32_t, Partial>(op);
     case DType::int64:
-      return kernel_of<std::int64_t>(op);
+      return kernel_of<std::int64_t, Partial>(op);
     case DType::uint8:
-      return kernel_of<std::uint8_t>(op);
+      return kernel_of<std::uint8_t, Partial>(op);
     case DType::uint16:
-      return kernel_of<std::uint16_t>(op);
+      return kernel_of<std::uint16_t, Partial>(op);
     case DType::uint32:
-      return kernel_of<std::uint32_t>(op);
+      return kernel_of<std::uint32_t, Partial>(op);
     case DType::uint64:
-      return kernel_of<std::uint64_t>(op);
+      return kernel_of<std::uint64_t, Partial>(op);
     case DType::boolean:
-      return kernel_of<Boolean>(op);
+      return kernel_of<Boolean, Partial>(op);
   }
   return nullptr;
 }

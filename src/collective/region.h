@@ -10,8 +10,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "collective/group.h"
+#include "collective/intent.h"
 #include "sys/descriptor.h"
 #include "sys/futex.h"
 
@@ -26,25 +29,8 @@ inline constexpr int kMaxRanks = 1024;
 /// Staging slots per rank; rounds.h explains why three.
 inline constexpr std::uint32_t kSlots = 3;
 
-/// These processes cannot share memory: they are on different machines, in different containers or of different users,
-/// or there is not enough memory. The call itself is right; another backend may work.
-class CannotShareMemory : public ConfigError {
-  using ConfigError::ConfigError;
-};
-
 /// Cores, one bit each.
 using CoreSet = std::array<std::uint64_t, 16>;
-
-/// What a rank does next. Ranks compare their intents before any data is used.
-struct Intent {
-  std::uint64_t count = 0;  ///< elements or bytes, depending on `kind`
-  std::int32_t root = -1;
-  std::uint8_t kind = 0;
-  std::uint8_t dtype = 0;
-  std::uint8_t op = 0;
-  std::uint8_t unused = 0;
-  bool operator==(const Intent&) const = default;
-};
 
 enum class Presence : std::uint32_t { absent, joined, left };
 
@@ -71,11 +57,18 @@ struct RankWords {
 };
 
 /// What made the group unusable. One word, so that only the first writer sets it.
-enum class FaultKind : std::uint32_t { none, died, timed_out, aborted };
+/// From `lost` on they are about a rank of another node.
+enum class FaultKind : std::uint32_t { none, died, timed_out, aborted, lost, silent, gone, dropped };
 struct Fault {
   FaultKind kind = FaultKind::none;
-  int culprit = 0;   ///< the rank that died, was waited for, or aborted
+  int culprit = 0;   ///< the rank that died, was waited for, aborted, is unreachable or has left
   int reporter = 0;  ///< the rank that noticed
+};
+
+/// How errors name ranks, if the group is a part of a larger one.
+struct RankNames {
+  std::vector<int> numbers = {};          ///< of this group's ranks in the larger one; empty: the same
+  std::vector<std::string> outside = {};  ///< all ranks of the larger one: "rank 3 (node 1, 10.0.0.2)"
 };
 
 struct GroupWords {
@@ -128,6 +121,10 @@ class Region {
   int owner_pid() const { return owner_pid_; }
   /// False in a child of fork(), which must not touch the memory.
   bool is_here() const;
+  /// Set before other threads use the region.
+  void set_names(RankNames names) { names_ = std::move(names); }
+  int number(int rank) const { return names_.numbers.empty() ? rank : names_.numbers.at(rank); }
+  const std::string& outside(int number) const { return names_.outside.at(number); }
   int world() const { return shape_.world; }
   const RegionShape& shape() const { return shape_; }
   GroupWords& group() { return *group_; }
@@ -149,6 +146,7 @@ class Region {
   Region(sys::Descriptor memory, const RegionShape& shape, bool fresh);
 
   RegionShape shape_;
+  RankNames names_;
   sys::Descriptor memory_;
   int owner_pid_;
   std::byte* base_ = nullptr;

@@ -61,7 +61,7 @@ bool Rounds::in_the_way() const {
 
 void Rounds::sleep_until_complete(const Occasion& occasion) {
   GroupWords& group = region_.group();
-  const Instant deadline = now() + occasion.timeout;
+  const Instant deadline = now() + occasion.timeout + occasion.grace;
   struct Sleeper {
     Word& count;
     explicit Sleeper(Word& word) : count(word) { count.fetch_add(1); }

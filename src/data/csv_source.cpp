@@ -5,9 +5,12 @@
 #include <arrow/type.h>
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 
 #include "base/text.h"
+#include "data/csv_numbers.h"
+#include "data/numbers.h"
 #include "data/schemas.h"
 #include "data/status.h"
 #include "data/text_source.h"
@@ -111,6 +114,22 @@ TextFile begin_csv(const std::shared_ptr<const Text>& text, const RowRules& rule
   return found;
 }
 
+/// Nothing: it is no type of plain numbers.
+std::optional<NumberField::Type> number_type(const arrow::DataType& type) {
+  switch (type.id()) {
+    case arrow::Type::DOUBLE:
+      return NumberField::Type::float64;
+    case arrow::Type::FLOAT:
+      return NumberField::Type::float32;
+    case arrow::Type::INT64:
+      return NumberField::Type::int64;
+    case arrow::Type::INT32:
+      return NumberField::Type::int32;
+    default:
+      return std::nullopt;
+  }
+}
+
 class CsvSource final : public TextSource {
  public:
   CsvSource(const RowRules& rules, const CsvOptions& options, std::vector<TextFile> files, std::shared_ptr<Skips> skips)
@@ -120,6 +139,7 @@ class CsvSource final : public TextSource {
     collect_names();
     if (options.types) add_types(*options.types);
     add_inferred();
+    can_parse_numbers_ = convert_.decimal_point == '.' && can_parse_numbers(rules_, convert_.null_values);
   }
 
  private:
@@ -167,7 +187,40 @@ class CsvSource final : public TextSource {
          message + "; types are inferred from the beginning of the first file, give others with column_types=");
   }
 
+  bool expects_numbers() const override { return can_parse_numbers_ && other_parts_ <= number_parts_; }
+
+  bool parse_numbers(const Part& part, const std::vector<int>& columns, std::span<std::byte> into) const override {
+    if (part.file->names != names_) return false;
+    std::vector<NumberField> fields(names_.size());
+    std::size_t at = 0;
+    for (const int column : columns) {
+      const auto& type = *schema_->field(column)->type();
+      auto& field = fields[static_cast<std::size_t>(column)];
+      if (!number_type(type) || field.into != nullptr) return false;
+      field = {*number_type(type), into.data() + at};
+      at += aligned_bytes(type, part.rows.rows);
+    }
+    const bool parsed = data::parse_numbers(text_of(*part.text), part.rows.rows, fields, rules_);
+    ++(parsed ? number_parts_ : other_parts_);
+    return parsed;
+  }
+
+  /// Null if there are other values than plain numbers.
+  std::shared_ptr<arrow::Table> parse_numbers(const Part& part, const std::vector<int>& columns) const {
+    if (!expects_numbers()) return nullptr;
+    std::vector<std::shared_ptr<arrow::Field>> fields;
+    for (const int column : columns) fields.push_back(schema_->field(column));
+    const auto schema = arrow::schema(std::move(fields));
+    const std::size_t size = aligned_bytes(*schema, part.rows.rows);
+    if (size == 0) return nullptr;
+    const std::shared_ptr<arrow::Buffer> memory =
+        value_of(arrow::AllocateBuffer(static_cast<std::int64_t>(size)), where(part, std::nullopt));
+    const std::span bytes(reinterpret_cast<std::byte*>(memory->mutable_data()), size);
+    return parse_numbers(part, columns, bytes) ? table_of_numbers(schema, part.rows.rows, memory) : nullptr;
+  }
+
   std::shared_ptr<arrow::Table> parse(const Part& part, const std::vector<int>& columns) const override {
+    if (auto numbers = parse_numbers(part, columns)) return numbers;
     auto convert = convert_;
     convert.include_missing_columns = true;  // other files have them
     for (const int column : columns) convert.include_columns.push_back(names_[static_cast<std::size_t>(column)]);
@@ -176,6 +229,9 @@ class CsvSource final : public TextSource {
 
   std::vector<std::string> names_;
   arrow::csv::ConvertOptions convert_;
+  bool can_parse_numbers_ = false;
+  mutable std::atomic<std::int64_t> number_parts_ = 0;  ///< that were plain numbers
+  mutable std::atomic<std::int64_t> other_parts_ = 0;   ///< that looked as if they might be
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "base/s3_query.h"
 #include "base/text.h"
 #include "data/status.h"
 
@@ -49,20 +50,13 @@ void prepare_s3() {
   });
 }
 
-std::string environment(std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    if (const char* value = std::getenv(name); value && *value != '\0') return value;
-  return {};
-}
-
 /// Where the path of a URI begins.
 Place root_of(const std::string& scheme, const std::string& authority, std::string query, const std::string& path) {
   if (scheme.empty()) return {std::make_shared<arrow::fs::LocalFileSystem>(), "", ""};
   if (scheme == "s3") {
     if (authority.empty()) throw ConfigError("[data] " + in_quotes(path) + " names no bucket");
     prepare_s3();
-    query = s3_query(query, environment({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}),
-                     environment({"AWS_REGION", "AWS_DEFAULT_REGION"}));
+    query = s3_query_of_environment(query);
   }
   std::string root;
   const auto system = arrow::fs::FileSystemFromUri(
@@ -75,27 +69,6 @@ Place root_of(const std::string& scheme, const std::string& authority, std::stri
 }
 
 }  // namespace
-
-std::string s3_query(const std::string& query, const std::string& endpoint, const std::string& region) {
-  const auto has = [&](const std::string& key) { return ("&" + query).find("&" + key + "=") != std::string::npos; };
-  std::string full = query;
-  const auto add = [&](const std::string& key, const std::string& value) {
-    if (!has(key)) full += (full.empty() ? "" : "&") + key + "=" + value;
-  };
-  if (!endpoint.empty() && !has("endpoint_override")) {
-    const auto scheme = endpoint.find("://");
-    std::string host = scheme == std::string::npos ? endpoint : endpoint.substr(scheme + 3);
-    while (host.ends_with('/')) host.pop_back();
-    add("endpoint_override", host);
-    if (scheme != std::string::npos) add("scheme", endpoint.substr(0, scheme));
-  }
-  // A server of one's own has no region to ask for.
-  if (!region.empty())
-    add("region", region);
-  else if (full.find("endpoint_override=") != std::string::npos)
-    add("region", "us-east-1");
-  return full;
-}
 
 Place FileSystems::place_of(const std::string& path) {
   const auto mark = path.find("://");

@@ -32,7 +32,4 @@ class FileSystems {
   std::map<std::string, Place> roots_;  ///< by URI without path
 };
 
-/// Endpoint and region for a URI of S3 that has the query `query`, as more of that query. Pure.
-std::string s3_query(const std::string& query, const std::string& endpoint, const std::string& region);
-
 }  // namespace lockstep::data

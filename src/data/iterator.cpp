@@ -1,9 +1,5 @@
 #include "data/iterator.h"
 
-#include <arrow/array/array_primitive.h>
-#include <arrow/buffer.h>
-#include <arrow/compute/api_vector.h>
-#include <arrow/datum.h>
 #include <arrow/record_batch.h>
 #include <arrow/table.h>
 
@@ -32,10 +28,6 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
 };
 
-std::shared_ptr<arrow::RecordBatch> to_batch(const std::shared_ptr<arrow::Table>& table) {
-  return value_of(table->CombineChunksToBatch(), "a block");
-}
-
 }  // namespace
 
 Pass::Pass(Dataset dataset, const OrderOptions& order, Start start, const PassOptions& options)
@@ -43,6 +35,7 @@ Pass::Pass(Dataset dataset, const OrderOptions& order, Start start, const PassOp
       order_(dataset_.rows_of_blocks(), order, start.epoch),
       deal_(order_.total(), start.position, options.deal),
       prefetch_(options.prefetch),
+      memory_(options.memory ? options.memory : std::make_shared<ReusedMemory>(1)),
       prefetcher_([this] { return next_work(); }, options.prefetch) {
   if (options.prefetch < 1)
     throw ConfigError("[data] prefetch is " + std::to_string(options.prefetch) + "; it must be 1 or more");
@@ -104,27 +97,11 @@ Pass::Batches Pass::read(const Job& job) {
     at += part.count;
   }
   const Stopwatch stopwatch(shuffling_);
-  const auto unit =
-      to_batch(tables.size() == 1 ? tables.front() : value_of(arrow::ConcatenateTables(tables), "a window"));
-  tables.clear();
+  if (order_.is_shuffled() || job.places.size() > kMaxSlices)
+    return {gathered(tables, order_.permuted(job.unit, job.places), *memory_)};
+  const auto unit = value_of(tables.front()->CombineChunksToBatch(), "a block");  // of which there is one
   Batches batches;
-  if (!order_.is_shuffled() && job.places.size() <= kMaxSlices) {
-    for (const Range& places : job.places) batches.push_back(unit->Slice(places.begin - job.unit.begin, places.size()));
-    return batches;
-  }
-  std::vector<std::int64_t> rows;
-  for (const Range& places : job.places) {
-    if (order_.is_shuffled()) {
-      const auto more = order_.permuted(job.unit, places);
-      rows.insert(rows.end(), more.begin(), more.end());
-    } else {
-      for (std::int64_t place = places.begin; place < places.end; ++place) rows.push_back(place - job.unit.begin);
-    }
-  }
-  const auto indices =
-      std::make_shared<arrow::Int64Array>(static_cast<std::int64_t>(rows.size()), arrow::Buffer::Wrap(rows));
-  const auto taken = arrow::compute::Take(unit, indices, arrow::compute::TakeOptions::NoBoundsCheck());
-  batches.push_back(value_of(taken, "a window").record_batch());
+  for (const Range& places : job.places) batches.push_back(unit->Slice(places.begin - job.unit.begin, places.size()));
   return batches;
 }
 
@@ -209,6 +186,7 @@ std::shared_ptr<arrow::RecordBatch> Pass::next(std::int64_t count) {
 Iterator::Iterator(Dataset dataset, const IteratorOptions& options)
     : dataset_(std::move(dataset)),
       options_(options),
+      memory_(std::make_shared<ReusedMemory>(static_cast<std::size_t>(std::max(options.prefetch, 0)) + 1)),
       cursor_(dataset_.fingerprint(), dataset_.count(), options.order) {
   const EpochOrder checked(dataset_.rows_of_blocks(), options.order, 0);
   const Deal dealt(checked.total(), 0, {.rank = options.rank, .world = options.world});
@@ -223,8 +201,9 @@ std::shared_ptr<Pass> Iterator::begin(std::int64_t batch_size, bool drop_last) {
   const Deal checked(dataset_.count(), 0, deal);  // before the cursor moves
   dataset_.source()->prepare();                   // here, because the caller can be interrupted
   dataset_.schema();
-  auto pass = std::make_shared<Pass>(dataset_, options_.order, cursor_.begin(),
-                                     PassOptions{.deal = deal, .prefetch = options_.prefetch, .cache = options_.cache});
+  auto pass = std::make_shared<Pass>(
+      dataset_, options_.order, cursor_.begin(),
+      PassOptions{.deal = deal, .prefetch = options_.prefetch, .cache = options_.cache, .memory = memory_});
   pass->start();
   pass_ = pass;
   return pass;

@@ -16,6 +16,7 @@
 
 #include "data/cursor.h"
 #include "data/dataset.h"
+#include "data/gather.h"
 #include "data/order.h"
 #include "data/prefetch.h"
 #include "data/shared_blocks.h"
@@ -25,7 +26,8 @@ namespace lockstep::data {
 struct PassOptions {
   DealOptions deal{};
   int prefetch = 2;  ///< units (windows, or blocks if not shuffled) that are read ahead, each on a thread of its own
-  std::shared_ptr<SharedCache> cache{};  ///< of the ranks of this node; nothing: this rank reads all that it needs
+  std::shared_ptr<SharedCache> cache{};    ///< of the ranks of this node; nothing: this rank reads all that it needs
+  std::shared_ptr<ReusedMemory> memory{};  ///< for shuffled rows; nothing: the pass has its own
 };
 
 /// One pass of one rank over an epoch, or the rest of one. Threads read ahead from start() on; the destructor ends
@@ -84,6 +86,7 @@ class Pass {
   const EpochOrder order_;
   const Deal deal_;
   const int prefetch_;
+  const std::shared_ptr<ReusedMemory> memory_;
   std::optional<SharedBlocks> shared_;
 
   std::deque<std::shared_ptr<arrow::RecordBatch>> pieces_;  ///< read, in order, and not yet given
@@ -136,6 +139,7 @@ class Iterator {
  private:
   const Dataset dataset_;
   const IteratorOptions options_;
+  const std::shared_ptr<ReusedMemory> memory_;
   Cursor cursor_;
   std::weak_ptr<Pass> pass_;
 };

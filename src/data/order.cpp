@@ -3,6 +3,7 @@
 #include <lockstep/error.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -78,10 +79,13 @@ detail::Permutation EpochOrder::permutation_of(Range unit) const {
   return {static_cast<std::uint64_t>(unit.size()), detail::mixed(key_, number + 1)};
 }
 
-std::vector<std::int64_t> EpochOrder::permuted(Range unit, Range places) const {
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(places.size()));
-  std::int64_t next = places.begin - unit.begin;
-  for (auto& row : rows) row = next++;
+std::vector<std::int64_t> EpochOrder::permuted(Range unit, std::span<const Range> places) const {
+  std::int64_t count = 0;
+  for (const Range& range : places) count += range.size();
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(count));
+  auto next = rows.begin();
+  for (const Range& range : places)
+    for (std::int64_t place = range.begin; place < range.end; ++place) *next++ = place - unit.begin;
   if (is_shuffled()) permutation_of(unit).replace(rows);
   return rows;
 }
@@ -95,7 +99,7 @@ std::vector<std::size_t> EpochOrder::next_blocks(std::int64_t place, std::size_t
 
 Part EpochOrder::row(std::int64_t place) const {
   const Range unit = unit_at(place);
-  const std::int64_t at = unit.begin + permuted(unit, {place, place + 1}).front();
+  const std::int64_t at = unit.begin + permuted(unit, std::array{Range{place, place + 1}}).front();
   return parts_of({at, at + 1}).front();
 }
 

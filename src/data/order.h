@@ -49,8 +49,8 @@ class EpochOrder {
   Range unit_at(std::int64_t place) const;
   /// What has to be read for a unit, in the order in which permuted() counts.
   std::vector<Part> parts_of(Range unit) const;
-  /// For some places of a unit: which rows of its parts, put together, they hold.
-  std::vector<std::int64_t> permuted(Range unit, Range places) const;
+  /// For some places of a unit: which rows of its parts, put together, they hold. Many places at once are quicker.
+  std::vector<std::int64_t> permuted(Range unit, std::span<const Range> places) const;
   /// The row at one place, as a part of one row.
   Part row(std::int64_t place) const;
   /// The blocks whose rows come next at `place`, in the order of this epoch, at most `count`.

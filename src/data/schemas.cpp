@@ -18,6 +18,23 @@ std::string column_text(const arrow::Schema& schema, int column) {
   return schema.field(column)->name() + ": " + schema.field(column)->type()->ToString();
 }
 
+/// `type`, where parts without a type have those of `more`.
+std::shared_ptr<arrow::DataType> without_nulls(const std::shared_ptr<arrow::DataType>& type,
+                                               const std::shared_ptr<arrow::DataType>& more) {
+  if (type->id() == arrow::Type::NA) return more;
+  if (type->id() != more->id()) return type;
+  if (type->id() == arrow::Type::LIST)
+    return arrow::list(type->field(0)->WithType(without_nulls(type->field(0)->type(), more->field(0)->type())));
+  if (type->id() != arrow::Type::STRUCT) return type;
+  const auto& known = static_cast<const arrow::StructType&>(*type);
+  const auto& others = static_cast<const arrow::StructType&>(*more);
+  auto fields = known.fields();
+  for (auto& field : fields)
+    if (const auto other = others.GetFieldByName(field->name()))
+      field = field->WithType(without_nulls(field->type(), other->type()));
+  return arrow::struct_(fields);
+}
+
 }  // namespace
 
 std::string counted(std::size_t count, const std::string& noun) {
@@ -59,8 +76,8 @@ std::shared_ptr<arrow::Schema> merged(const arrow::Schema& known, const std::str
 std::shared_ptr<arrow::Schema> with_types_for_nulls(const arrow::Schema& schema, const arrow::Schema& more) {
   auto fields = schema.fields();
   for (auto& field : fields)
-    if (const auto other = more.GetFieldByName(field->name()); field->type()->id() == arrow::Type::NA && other)
-      field = field->WithType(other->type());
+    if (const auto other = more.GetFieldByName(field->name()))
+      field = field->WithType(without_nulls(field->type(), other->type()));
   return arrow::schema(std::move(fields));
 }
 

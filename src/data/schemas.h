@@ -21,7 +21,7 @@ void check_same_schema(const arrow::Schema& expected, const std::string& expecte
 std::shared_ptr<arrow::Schema> merged(const arrow::Schema& known, const std::string& known_file,
                                       const arrow::Schema& schema, const std::string& file);
 
-/// `schema`, where columns without a type have those of `more`.
+/// `schema`, where columns without a type, and such parts of structs and lists, have the types of `more`.
 std::shared_ptr<arrow::Schema> with_types_for_nulls(const arrow::Schema& schema, const arrow::Schema& more);
 
 /// `array` as `type`. Throws StorageError that names the place.

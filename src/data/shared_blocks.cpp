@@ -1,10 +1,6 @@
 #include "data/shared_blocks.h"
 
 #include <arrow/buffer.h>
-#include <arrow/io/memory.h>
-#include <arrow/ipc/options.h>
-#include <arrow/ipc/reader.h>
-#include <arrow/ipc/writer.h>
 #include <arrow/record_batch.h>
 #include <arrow/table.h>
 #include <arrow/type.h>
@@ -14,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "data/numbers.h"
+#include "data/shared_table.h"
 #include "data/status.h"
 
 namespace lockstep::data {
@@ -25,35 +22,6 @@ constexpr std::chrono::seconds kPatience{10};
 std::uint64_t hash(std::string_view text, std::uint64_t start = 0xcbf2'9ce4'8422'2325) {
   for (const char c : text) start = (start ^ static_cast<unsigned char>(c)) * 0x100'0000'01b3;
   return start;
-}
-
-/// Memory of an entry, which stays pinned as long as anything points into it.
-class PinnedBuffer final : public arrow::Buffer {
- public:
-  explicit PinnedBuffer(SharedCache::Pinned pinned)
-      : arrow::Buffer(reinterpret_cast<const std::uint8_t*>(pinned.bytes.data()),
-                      static_cast<std::int64_t>(pinned.bytes.size())),
-        hold_(std::move(pinned.hold)) {}
-
- private:
-  std::shared_ptr<const void> hold_;
-};
-
-arrow::Status write(const arrow::RecordBatch& batch, arrow::io::OutputStream* sink) {
-  auto options = arrow::ipc::IpcWriteOptions::Defaults();
-  options.alignment = 64;
-  options.use_threads = false;
-  ARROW_ASSIGN_OR_RAISE(auto writer, arrow::ipc::MakeStreamWriter(sink, batch.schema(), options));
-  ARROW_RETURN_NOT_OK(writer->WriteRecordBatch(batch));
-  return writer->Close();
-}
-
-arrow::Result<std::shared_ptr<arrow::Table>> read_stream(std::shared_ptr<arrow::Buffer> bytes) {
-  auto options = arrow::ipc::IpcReadOptions::Defaults();
-  options.use_threads = false;
-  auto stream = std::make_shared<arrow::io::BufferReader>(std::move(bytes));
-  ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ipc::RecordBatchStreamReader::Open(std::move(stream), options));
-  return reader->ToTable();
 }
 
 /// The first byte of an entry; the block begins at kHead.
@@ -116,8 +84,8 @@ bool SharedBlocks::help(std::span<const std::size_t> next) {
 
 std::shared_ptr<arrow::Table> SharedBlocks::in_memory(std::size_t block, SharedCache::Pinned pinned) const {
   const auto form = static_cast<Form>(pinned.bytes.front());
-  const auto bytes = arrow::SliceBuffer(std::make_shared<PinnedBuffer>(std::move(pinned)), kHead);
-  if (form == Form::stream) return value_of(read_stream(bytes), "a block of another rank");
+  const auto bytes = arrow::SliceBuffer(buffer_of(std::move(pinned)), kHead);
+  if (form == Form::stream) return read_table(bytes);
   return table_of_numbers(dataset_.schema(), dataset_.rows_of_blocks()[block], bytes);
 }
 
@@ -131,18 +99,13 @@ std::shared_ptr<arrow::Table> SharedBlocks::make(std::size_t block, bool evict) 
   }
   auto table = dataset_.read(block);
   const auto batch = value_of(table->CombineChunksToBatch(), "a block");
-  arrow::io::MockOutputStream counted;
-  if (!write(*batch, &counted).ok()) return table;
-  const auto size = static_cast<std::size_t>(counted.GetExtentBytesWritten());
-  const auto room = cache_->room(key(block), kHead + size, evict);
+  const auto room =
+      write_table(*cache_, key(block), *value_of(arrow::Table::FromRecordBatches({batch}), "a block"), kHead, evict);
   if (room.empty()) return table;
   room.front() = static_cast<std::byte>(Form::stream);
-  arrow::io::FixedSizeBufferWriter sink(std::make_shared<arrow::MutableBuffer>(
-      reinterpret_cast<std::uint8_t*>(room.data() + kHead), static_cast<std::int64_t>(size)));
-  if (!write(*batch, &sink).ok()) return table;
   claim.release();
   cache_->publish(key(block));
-  usual_size_ = kHead + size;
+  usual_size_ = room.size();
   return table;
 }
 

@@ -14,8 +14,8 @@
 namespace lockstep::data {
 
 /// Room for blocks that the ranks of a node share. Memory is taken when it is needed; if there is less, ranks share
-/// less.
-inline constexpr std::size_t kSharedBytes = std::size_t{1} << 30;
+/// less. It counts as memory of each of them, and a worker with torch shall stay below 500 MB.
+inline constexpr std::size_t kSharedBytes = std::size_t{96} << 20;
 
 /// The blocks of one pass over a data set, each of which one rank of the node reads for all. A block that another rank
 /// does not finish in 10 s is read here too, so no rank can hang for another. A rank may change the rows that are dealt

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <arrow/type_fwd.h>
+#include <lockstep/value.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -74,6 +75,9 @@ class Source {
   virtual std::size_t blocks() const { return rows_of_blocks().size(); }
   /// The rows of one block. Reads at most the blocks up to this one.
   virtual std::int64_t rows_of_block(std::size_t block) const { return rows_of_blocks()[block]; }
+  /// What was found out by reading whole files when this was opened: FileOptions::index of another process. Null if
+  /// nothing was.
+  virtual Value index() const { return {}; }
   /// Takes over the rows of blocks that another process has counted.
   virtual void set_rows_of_blocks(const std::vector<std::int64_t>& /*rows*/) const {}
   /// Does what has to be done with all rows before a block can be read, as a sort. Reading would do it, too.
@@ -102,6 +106,7 @@ struct FileOptions {
   bool unify_schemas = false;  ///< columns that a file lacks become nulls, and types widen; else all must be equal
   bool ignore_missing_paths = false;      ///< paths that name no file are left out, if others do
   std::vector<std::string> extensions{};  ///< ".npy": only such files of directories; empty: all
+  Value index{};  ///< of the same files, so that text need not be read to find its rows; null: there is none
 };
 
 struct CsvOptions {

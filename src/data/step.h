@@ -25,6 +25,7 @@ class Step : public Source {
   const std::vector<std::int64_t>& rows_of_blocks() const override { return from_->rows_of_blocks(); }
   std::int64_t rows_of_block(std::size_t block) const override { return from_->rows_of_block(block); }
   void prepare() const override { from_->prepare(); }
+  Value index() const override { return from_->index(); }
   std::vector<bool> may_match(const arrow::compute::Expression& filter) const override {
     return from_->may_match(filter);
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "data/shared_cache.h"
 #include "data/source.h"
 
 /// Steps of a plan: sources that read other sources. None of them reads anything when it is made.
@@ -70,6 +71,12 @@ struct WholeOptions {
 
 /// What a function makes of all rows together, in memory, when it is first needed.
 SourcePointer whole(SourcePointer from, TableFunction function, WholeOptions options);
+
+using MakeCache = std::function<std::shared_ptr<SharedCache>()>;
+/// From now on whole() steps of these plans are done by one rank of the node, for all ranks that call this with the
+/// same plans. The cache, which is made if there are such steps, is for them alone; null: every rank does them for
+/// itself.
+void share_whole(const std::vector<SourcePointer>& sources, const MakeCache& make_cache);
 
 /// All rows in an order that the seed tells, in memory.
 SourcePointer shuffle_rows(SourcePointer from, std::uint64_t seed, std::size_t blocks);

@@ -2,10 +2,16 @@
 
 #include <arrow/array/builder_binary.h>
 #include <arrow/buffer.h>
+#include <arrow/io/memory.h>
+#include <arrow/ipc/dictionary.h>
+#include <arrow/ipc/reader.h>
+#include <arrow/ipc/writer.h>
 #include <arrow/table.h>
 #include <arrow/type.h>
+#include <arrow/util/base64.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <numeric>
 
@@ -17,12 +23,35 @@
 namespace lockstep::data {
 namespace {
 
-/// Blocks of one file that are parsed to find the types of columns that begin with nulls.
-constexpr std::size_t kBlocksForTypes = 16;
+/// So much of one file is parsed to find the types of columns that begin with nulls.
+constexpr std::int64_t kBytesForTypes = 16 << 20;
 
-bool has_nulls(const arrow::Schema& schema) {
-  return std::any_of(schema.fields().begin(), schema.fields().end(),
-                     [](const auto& field) { return field->type()->id() == arrow::Type::NA; });
+bool lacks_types(const arrow::FieldVector& fields) {
+  return std::any_of(fields.begin(), fields.end(), [](const auto& field) {
+    return field->type()->id() == arrow::Type::NA || lacks_types(field->type()->fields());
+  });
+}
+
+}  // namespace
+
+namespace {
+
+/// What another process has found in these files; nothing if they have changed since.
+std::optional<std::vector<TextFile>> known_files(const std::vector<File>& found, const Value& index) {
+  if (!index.is_object() || index.at("files").size() != found.size()) return std::nullopt;
+  std::vector<TextFile> files;
+  for (std::size_t n = 0; n < found.size(); ++n) {
+    const Value& known = index.at("files")[n];
+    if (known.at("path") != found[n].shown() || known.at("size") != found[n].size) return std::nullopt;
+    TextFile file{std::make_shared<Text>(found[n]), known.at("names").get<std::vector<std::string>>(),
+                  known.at("begin").get<std::int64_t>(), known.at("line").get<std::int64_t>()};
+    for (const Value& block : known.at("blocks")) {
+      const auto numbers = block.get<std::array<std::int64_t, 4>>();
+      file.blocks.push_back({numbers[0], numbers[1], numbers[2], numbers[3]});
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
 }
 
 }  // namespace
@@ -31,6 +60,7 @@ std::vector<TextFile> index_text(const std::vector<std::string>& paths, const Fi
                                  const std::function<TextFile(const std::shared_ptr<const Text>&)>& begin_of,
                                  const RowRules& rules, std::int64_t block_bytes, Skips& skips) {
   const auto found = find_files(paths, options);
+  if (auto known = known_files(found, options.index)) return std::move(*known);
   std::int64_t broken = 0;
   const auto refuse = [&](const std::string& error) {
     if (!options.skip_errors) throw StorageError(error);
@@ -116,6 +146,24 @@ std::int64_t TextSource::size_bytes() const {
                          [](std::int64_t sum, const TextFile& each) { return sum + each.text->file().size; });
 }
 
+Value TextSource::index() const {
+  if (skips_->total().count > 0) return {};  // so that others count what is skipped, too
+  Value files = Value::array();
+  for (const TextFile& file : files_) {
+    const File& stored = file.text->file();
+    files.push_back({{"path", stored.shown()},
+                     {"size", stored.size},
+                     {"names", file.names},
+                     {"begin", file.begin},
+                     {"line", file.line},
+                     {"blocks", Value::array()}});
+  }
+  for (const auto& [number, rows] : places_)
+    files[number]["blocks"].push_back({rows.begin, rows.end, rows.rows, rows.first_line});
+  const auto schema = value_of(arrow::ipc::SerializeSchema(*schema_), kind_);
+  return {{"files", std::move(files)}, {"schema", arrow::util::base64_encode(std::string_view(*schema))}};
+}
+
 const std::vector<std::int64_t>& TextSource::rows_of_blocks() const {
   return rows_.all(kind_, places_.size(), [this](std::size_t block) { return rows_of_block(block); });
 }
@@ -197,6 +245,11 @@ std::shared_ptr<arrow::Table> TextSource::read(std::size_t block, const std::vec
   return value_of(table->SelectColumns(columns), kind_);
 }
 
+bool TextSource::read_numbers(std::size_t block, const std::vector<int>& columns, std::span<std::byte> into) const {
+  if (!expects_numbers() || rows_.rows(block) != places_[block].rows.rows) return false;
+  return parse_numbers(part(block), columns, into);
+}
+
 std::string TextSource::where(const Part& part, std::optional<std::int64_t> row) const {
   const std::string path = part.file->shown();
   if (part.rows.rows == 1) row = 0;
@@ -209,6 +262,13 @@ std::string TextSource::where(const Part& part, std::optional<std::int64_t> row)
 
 std::shared_ptr<arrow::Schema> TextSource::infer(
     const std::function<std::shared_ptr<arrow::Schema>(const Part&)>& schema_of) const {
+  if (options_.index.is_object()) {
+    const auto bytes = arrow::Buffer::FromString(
+        value_of(arrow::util::base64_decode(options_.index.at("schema").get<std::string>()), kind_));
+    arrow::io::BufferReader reader(bytes);
+    arrow::ipc::DictionaryMemo memo;
+    return value_of(arrow::ipc::ReadSchema(&reader, &memo), kind_);
+  }
   const auto merge = [](std::shared_ptr<arrow::Schema>& known, const std::string& known_file,
                         const std::shared_ptr<arrow::Schema>& more,
                         const std::string& file) { known = known ? merged(*known, known_file, *more, file) : more; };
@@ -229,8 +289,10 @@ std::shared_ptr<arrow::Schema> TextSource::infer(
   const auto of_file = [&](std::size_t n) {
     const std::size_t file = places_[firsts[n]].file;
     auto schema = of_block(firsts[n]);
-    for (std::size_t block = firsts[n] + 1; block < places_.size() && places_[block].file == file &&
-                                            block < firsts[n] + kBlocksForTypes && (!schema || has_nulls(*schema));
+    for (std::size_t block = firsts[n] + 1;
+         block < places_.size() && places_[block].file == file &&
+         places_[block].rows.begin < places_[firsts[n]].rows.begin + kBytesForTypes &&
+         (!schema || lacks_types(schema->fields()));
          ++block)
       if (const auto more = of_block(block)) schema = schema ? with_types_for_nulls(*schema, *more) : more;
     return schema;

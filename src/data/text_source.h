@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,8 +42,10 @@ class TextSource : public Source {
   bool is_counted() const override { return rows_.is_complete(); }
   std::size_t blocks() const override { return places_.size(); }
   std::int64_t rows_of_block(std::size_t block) const override;
+  Value index() const override;
   void set_rows_of_blocks(const std::vector<std::int64_t>& rows) const override { rows_.set_all(rows); }
   std::shared_ptr<arrow::Table> read(std::size_t block, const std::vector<int>& columns) const override;
+  bool read_numbers(std::size_t block, const std::vector<int>& columns, std::span<std::byte> into) const override;
   std::vector<std::string> files() const override;
   std::int64_t size_bytes() const override;
   Skipped skipped() const override { return skips_->total(); }
@@ -79,6 +82,13 @@ class TextSource : public Source {
 
   /// The rows of a part. Throws StorageError.
   virtual std::shared_ptr<arrow::Table> parse(const Part& part, const std::vector<int>& columns) const = 0;
+  /// Whether it is worth trying to read parts as plain numbers.
+  virtual bool expects_numbers() const { return false; }
+  /// As read_numbers(), of all rows of a part.
+  virtual bool parse_numbers(const Part& /*part*/, const std::vector<int>& /*columns*/,
+                             std::span<std::byte> /*into*/) const {
+    return false;
+  }
 
   Part part(std::size_t block) const;
   /// parse(), with as many rows as there are.

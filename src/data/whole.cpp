@@ -8,8 +8,11 @@
 #include <lockstep/permutation.h>
 #include <mutex>
 #include <numeric>
+#include <optional>
+#include <set>
 
 #include "data/all_blocks.h"
+#include "data/shared_table.h"
 #include "data/status.h"
 #include "data/step.h"
 
@@ -27,7 +30,11 @@ class WholeSource final : public Step {
   const std::shared_ptr<arrow::Schema>& schema() const override {
     return options_.keeps_schema ? from_->schema() : made().schema();
   }
-  bool is_counted() const override { return (options_.keeps_rows && from_->is_counted()) || is_made(); }
+  bool is_counted() const override {
+    if (options_.keeps_rows && from_->is_counted()) return true;
+    const std::lock_guard lock(mutex_);
+    return counted_ || table_ != nullptr;
+  }
   std::size_t blocks() const override { return options_.blocks > 0 ? options_.blocks : rows_of_blocks().size(); }
   const std::vector<std::int64_t>& rows_of_blocks() const override {
     std::int64_t total = 0;
@@ -51,8 +58,19 @@ class WholeSource final : public Step {
     return rows_;
   }
   std::int64_t rows_of_block(std::size_t block) const override { return rows_of_blocks()[block]; }
+  void set_rows_of_blocks(const std::vector<std::int64_t>& rows) const override {
+    const std::lock_guard lock(mutex_);
+    if (counted_) return;
+    rows_ = rows;
+    counted_ = true;
+  }
   void prepare() const override { made(); }
   std::vector<bool> may_match(const arrow::compute::Expression& /*filter*/) const override { return {}; }
+
+  /// Before any thread reads.
+  void share(SharedTable shared) const {
+    if (!options_.keeps_blocks) shared_ = std::move(shared);
+  }
 
   std::shared_ptr<arrow::Table> read(std::size_t block, const std::vector<int>& columns) const override {
     const auto& rows = rows_of_blocks();
@@ -71,26 +89,33 @@ class WholeSource final : public Step {
     const std::lock_guard making(making_);
     if (!is_made()) {
       std::vector<std::int64_t> rows;
-      auto table = read_all(*from_, options_.description, &rows);
-      {
-        const Timed timed(meter());
-        table = function_(table);
-      }
-      if (options_.keeps_schema) table = arrow::Table::Make(from_->schema(), table->columns(), table->num_rows());
-      table = table->ReplaceSchemaMetadata(nullptr);
+      auto table = shared_ ? shared_->get(options_.description, [this] { return computed(nullptr); }) : computed(&rows);
       const std::lock_guard lock(mutex_);
       if (options_.keeps_blocks) {
         rows_ = std::move(rows);
         counted_ = true;
       }
+      const auto counted = std::accumulate(rows_.begin(), rows_.end(), std::int64_t{0});
+      if (counted_ && counted != table->num_rows())
+        throw ConfigError("[data] " + options_.description + " gave " + std::to_string(table->num_rows()) +
+                          " rows, but before " + std::to_string(counted) + "; it must always give the same ones");
       table_ = std::move(table);
     }
     return *table_;  // does not change any more
   }
 
+  std::shared_ptr<arrow::Table> computed(std::vector<std::int64_t>* rows) const {
+    auto table = read_all(*from_, options_.description, rows);
+    const Timed timed(meter());
+    table = function_(table);
+    if (options_.keeps_schema) table = arrow::Table::Make(from_->schema(), table->columns(), table->num_rows());
+    return table->ReplaceSchemaMetadata(nullptr);
+  }
+
   const TableFunction function_;
   const WholeOptions options_;
-  mutable std::mutex making_;  ///< held while the function runs
+  mutable std::optional<SharedTable> shared_;  ///< with the other ranks of the node
+  mutable std::mutex making_;                  ///< held while the function runs
   mutable std::mutex mutex_;
   mutable std::shared_ptr<arrow::Table> table_;
   mutable std::vector<std::int64_t> rows_;
@@ -101,6 +126,21 @@ class WholeSource final : public Step {
 
 SourcePointer whole(SourcePointer from, TableFunction function, WholeOptions options) {
   return std::make_shared<WholeSource>(std::move(from), std::move(function), std::move(options));
+}
+
+void share_whole(const std::vector<SourcePointer>& sources, const MakeCache& make_cache) {
+  std::vector<const WholeSource*> found;
+  std::set<const Source*> seen;
+  const std::function<void(const Source&)> visit = [&](const Source& source) {
+    if (!seen.insert(&source).second) return;
+    for (const Source* input : source.inputs()) visit(*input);
+    if (const auto* step = dynamic_cast<const WholeSource*>(&source)) found.push_back(step);
+  };
+  for (const SourcePointer& source : sources) visit(*source);
+  if (found.empty()) return;
+  const auto cache = make_cache();
+  if (!cache) return;
+  for (std::size_t number = 0; number < found.size(); ++number) found[number]->share({cache, number});
 }
 
 SourcePointer shuffle_rows(SourcePointer from, std::uint64_t seed, std::size_t blocks) {

@@ -22,7 +22,7 @@ struct Reconnect {};
 struct ConfigureNode {
   int node;
 };
-/// Choose where the workers of an attempt run. Answered by Placed or StartFailed.
+/// Choose where the workers of an attempt run. Answered by Placed, NotPlaced or StartFailed.
 struct PlaceWorkers {
   int attempt;
 };
@@ -53,6 +53,11 @@ struct SettleWorker {
 /// Ask a rank to end, as at Ctrl-C.
 struct InterruptWorker {
   int rank;
+};
+/// Tell a rank that the run ends by `deadline`, because its machine is taken away.
+struct TellPreemption {
+  int rank;
+  Instant deadline;
 };
 /// Ask a rank after how many reports it can end.
 struct HoldReports {
@@ -85,11 +90,10 @@ struct TakeStacks {
   std::set<int> nodes;
   Seconds timeout;
 };
-/// Keep every rank's stacks; `silent` are the ranks that hang.
+/// Keep every rank's stacks.
 struct SaveStacks {
   int attempt;
   std::vector<std::string> by_rank;
-  std::vector<int> silent;
 };
 /// These reports count: log them. Answered by Delivered.
 struct Deliver {
@@ -160,16 +164,16 @@ struct AnnounceFailure {
 struct Warn {
   std::string message;
 };
-enum class Outcome { finished, failed, interrupted, stopped };
+enum class Outcome { finished, failed, interrupted, stopped, preempted };
 struct EndRun {
   Outcome outcome;
   std::vector<Failure> failures;
 };
 
 using Action = std::variant<Reconnect, ConfigureNode, PlaceWorkers, StartWorkers, StopWorkers, GiveUpNode, StopWorker,
-                            SettleWorker, InterruptWorker, HoldReports, EndAfter, GoOn, ReplaceWorker, KeepWorkers,
-                            TakeStacks, SaveStacks, Deliver, Commit, AnnounceCommit, GiveCheckpoint, ReleaseMeeting,
-                            RunHooks, MakeCall, EndCalls, AnnounceRunning, AnnounceRank, AnnounceAway, AnnounceBack,
-                            AnnounceNeedless, AnnounceFinished, AnnounceFailure, Warn, EndRun>;
+                            SettleWorker, InterruptWorker, TellPreemption, HoldReports, EndAfter, GoOn, ReplaceWorker,
+                            KeepWorkers, TakeStacks, SaveStacks, Deliver, Commit, AnnounceCommit, GiveCheckpoint,
+                            ReleaseMeeting, RunHooks, MakeCall, EndCalls, AnnounceRunning, AnnounceRank, AnnounceAway,
+                            AnnounceBack, AnnounceNeedless, AnnounceFinished, AnnounceFailure, Warn, EndRun>;
 
 }  // namespace lockstep::driver

@@ -43,6 +43,7 @@ wire::Begin begin_of_all(const RunPlan& plan, const store::RunRecord& record, in
   begin.calls = plan.wiring.hooks != nullptr;
   begin.heartbeat_interval = std::min(1.0, plan.options.run.heartbeat_timeout.count() / 4);
   begin.max_report_size = plan.options.run.max_report_size;
+  begin.skip_when_busy = checkpoint.when_busy == "skip";
   if (checkpoint.num_to_keep != 0) begin.storage = plan.directory();
   return begin;
 }

@@ -5,20 +5,24 @@
 #include <lockstep/value.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "driver/actions.h"
 #include "store/checkpoint_list.h"
 #include "store/run_directory.h"
+#include "sys/descriptor.h"
+#include "wire/messages.h"
 
 namespace lockstep::driver {
 
-/// The run's checkpoints: commits what workers wrote, deletes those that are not kept, and knows from which to resume.
-/// Used by the driver's thread only.
+/// The run's checkpoints, on disk and in memory: commits what agents and workers wrote, deletes those that are not
+/// kept, and knows from which to resume. Used by the driver's thread only.
 class CheckpointKeeper {
  public:
   /// `warn` is called for damaged checkpoints, and once if they have no score.
@@ -40,6 +44,16 @@ class CheckpointKeeper {
   /// a file of the same name. The partial files then stay until the next begin_attempt().
   int commit(Commit commit, int attempt, int world_size);
 
+  /// A part of a checkpoint that was only in memory is durable too: commits it to disk. `attempt` and the report name
+  /// the checkpoint. Throws as commit().
+  void persist(const wire::CheckpointWritten& written, int attempt);
+  /// Writes the latest checkpoint to disk if it is only in memory. Throws StorageError.
+  void persist_latest();
+  /// The latest checkpoint if it is in shared memory, for workers of this machine.
+  std::optional<wire::MemoryFiles> latest_memory() const;
+  /// The reports of this attempt whose checkpoints were dropped from memory since the last call.
+  std::vector<int> take_released(int attempt);
+
   /// Deletes checkpoints that are not kept. Separate from commit(), because nobody needs to wait for it.
   void retain();
 
@@ -47,6 +61,8 @@ class CheckpointKeeper {
   std::optional<Checkpoint> hand_out(int rank);
   /// The rank no longer needs the checkpoint that it was given.
   void let_go(int rank) { handed_out_.erase(rank); }
+  /// A worker that starts has opened it.
+  void opened(int rank) { opening_.erase(rank); }
   /// No worker is left.
   void let_go_all() { handed_out_.clear(); }
 
@@ -67,13 +83,43 @@ class CheckpointKeeper {
   /// Warns if a score attribute is set and no checkpoint has had it yet.
   void miss_score(const store::KeptCheckpoint& kept);
   Checkpoint memory_checkpoint(const Commit& commit, store::Manifest manifest) const;
-  Checkpoint disk_checkpoint(const Commit& commit, store::Manifest manifest) const;
+  Checkpoint disk_checkpoint(const Commit& commit, store::Manifest manifest);
+  Checkpoint shared_checkpoint(const Commit& commit, store::Manifest manifest, int attempt);
+  Checkpoint commit_to_disk(const std::string& partial, const store::Manifest& manifest);
+  static std::string path_of(const sys::Descriptor& memory);
+  void put_on_disk(store::KeptCheckpoint kept);
+  void drop_old_memory();
+  bool is_unchanged(int seq) const;
+  std::vector<store::KeptCheckpoint> on_disk() const;
+
+  /// A checkpoint in shared memory.
+  struct InMemory {
+    int attempt = 0, report = 0;
+    sys::Descriptor memory;
+    std::vector<wire::HeldFile> files;
+    store::Manifest manifest;
+    bool is_on_disk = false;  ///< as well
+  };
+  /// What is known of a checkpoint that may still come to disk after it was dropped from memory.
+  struct Due {
+    int attempt = 0, report = 0;
+    store::Manifest manifest;
+    std::optional<double> score;
+    Value metrics;
+  };
+  using Times = std::map<std::string, std::filesystem::file_time_type>;
 
   store::RunDirectory& directory_;
   CheckpointConfig config_;
   std::function<void(const std::string&)> warn_;
-  std::vector<store::KeptCheckpoint> kept_;  ///< by seq
-  std::map<int, int> handed_out_;            ///< seq by rank
+  std::vector<store::KeptCheckpoint> kept_;    ///< by seq
+  std::map<int, int> handed_out_;              ///< seq by rank
+  std::map<int, InMemory> in_memory_;          ///< by seq: the newest two, and those that are handed out
+  std::map<int, Due> due_;                     ///< by seq
+  std::map<int, int> opening_;                 ///< seq by rank: workers that start may still have to open it
+  int last_given_ = -1;                        ///< the seq that a running worker was given last
+  std::vector<std::pair<int, int>> released_;  ///< attempt and report
+  std::map<int, Times> written_here_;          ///< by seq: the files' times, of checkpoints that this driver committed
   int next_seq_ = 0;
   bool loaded_ = false;
   bool warned_of_score_ = false;

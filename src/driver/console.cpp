@@ -191,8 +191,15 @@ bool Console::is_row_kept(Instant now) const {
   return line.begun() && !line.blank();
 }
 
+bool Console::shows(int rank) const {
+  if (shows_ == "rank0" || shows_ == "all" || shows_ == "none")
+    return shows_ == "all" || (shows_ == "rank0" && rank == 0);
+  const std::string list = "," + shows_ + ",";
+  return list.find("," + std::to_string(rank) + ",") != std::string::npos;
+}
+
 void Console::output(int rank, std::string_view text, Instant now) {
-  if (verbose_ == 0 || shows_ == "none" || (shows_ == "rank0" && rank != 0)) return;
+  if (verbose_ == 0 || !shows(rank)) return;
   const Turn turn(*this);
   const bool waits = is_guest_ || (holder_ != rank && is_row_kept(now));
   show(rank, text, waits);

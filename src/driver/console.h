@@ -42,7 +42,7 @@ std::string running_text(const std::vector<int>& pids);
 /// changes. Unfinished lines of other ranks wait meanwhile; finished lines are printed above it.
 class Console {
  public:
-  /// `shows`: whose output is shown, "rank0", "all" or "none". `name`: of the run.
+  /// `shows`: whose output is shown, "rank0", "all", "none" or ranks as "0,2". `name`: of the run.
   Console(int verbose, std::string shows, Screen screen, std::string name = "")
       : verbose_(verbose), shows_(std::move(shows)), screen_(screen), name_(std::move(name)) {}
   ~Console();
@@ -76,6 +76,7 @@ class Console {
   bool redraws() const { return screen_.err_redraws && !is_guest_; }
   std::string tag() const { return is_guest_ && !name_.empty() ? "[" + name_ + "] " : ""; }
   bool is_row_kept(Instant now) const;
+  bool shows(int rank) const;
   void show(int rank, std::string_view text, bool waits);
   void emit_line(const std::string& text);
   void update_rate(long iteration, Instant now, Seconds elapsed);

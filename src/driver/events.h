@@ -30,6 +30,10 @@ struct Placed {
   int attempt;
   Placement placement;
 };
+/// The workers wait for nodes to come.
+struct NotPlaced {
+  int attempt;
+};
 /// The attempt could not be started, and none of its workers exists. `fatal`: another attempt would fail too.
 struct StartFailed {
   int attempt;
@@ -37,7 +41,7 @@ struct StartFailed {
   bool fatal;
 };
 struct WorkerStarted {
-  int attempt, rank, pid;
+  int attempt, rank;
 };
 struct WorkerRuns {
   int attempt, rank, pid;
@@ -47,7 +51,8 @@ struct HeartBeat {
   int attempt, rank;
   std::int64_t progress;
 };
-/// Part of a large message of this rank has moved: a sign of life.
+/// Part of a large message of this rank has moved, or of a checkpoint that it handed over before its end: a sign of
+/// life.
 struct Alive {
   int attempt, rank;
 };
@@ -164,6 +169,11 @@ struct CallbackInterrupted {};
 struct StopRequested {
   bool checkpoint;
 };
+/// The machine, or a node of the run, will be taken away after `grace`.
+struct PreemptionNoticed {
+  Seconds grace;
+  std::string why;
+};
 /// Something in the driver itself failed: a callback (not retried) or a file (retried like any failure).
 struct DriverFailed {
   Failure failure;
@@ -172,11 +182,11 @@ struct DriverFailed {
 /// Time passed; deadlines may be reached.
 struct Tick {};
 
-using Event =
-    std::variant<AgentIsReady, AgentLost, Placed, StartFailed, WorkerStarted, WorkerRuns, HeartBeat, Alive, WasAway,
-                 Reported, PartWritten, Committed, CommitFailed, CheckpointWanted, MeetingEntered, CallsAwaited,
-                 CallMade, HooksDone, HookFailed, StopWanted, ReportsHeld, Delivered, Settled, WorkerFinished,
-                 WorkerFailed, WorkerExited, WorkerStacks, AttemptEnded, RankStuck, RankLeft, RankJoined, RankNeedless,
-                 CannotReplace, Interrupted, CallbackInterrupted, StopRequested, DriverFailed, Tick>;
+using Event = std::variant<AgentIsReady, AgentLost, Placed, NotPlaced, StartFailed, WorkerStarted, WorkerRuns,
+                           HeartBeat, Alive, WasAway, Reported, PartWritten, Committed, CommitFailed, CheckpointWanted,
+                           MeetingEntered, CallsAwaited, CallMade, HooksDone, HookFailed, StopWanted, ReportsHeld,
+                           Delivered, Settled, WorkerFinished, WorkerFailed, WorkerExited, WorkerStacks, AttemptEnded,
+                           RankStuck, RankLeft, RankJoined, RankNeedless, CannotReplace, Interrupted,
+                           CallbackInterrupted, StopRequested, PreemptionNoticed, DriverFailed, Tick>;
 
 }  // namespace lockstep::driver

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "sys/node.h"
 
 namespace lockstep::driver {
 namespace {
@@ -199,9 +200,11 @@ std::string there(const std::vector<NodeOffer>& nodes) {
 
 [[noreturn]] void refuse_amount(int workers, Amount each, const std::string& name, const std::string& needed,
                                 const std::string& found) {
-  throw ConfigError("[resources] " + std::to_string(workers) + " workers with " + amount_text(each) + " " + name +
-                    " each need " + needed + ", but " + found + "; ask for fewer workers or less " + name +
-                    " per worker");
+  const std::string asked = " with " + amount_text(each) + " " + name;
+  const std::string rest = needed + ", but " + found + "; ask for ";
+  if (workers == 1) throw ConfigError("[resources] 1 worker" + asked + " needs " + rest + "less " + name);
+  throw ConfigError("[resources] " + std::to_string(workers) + " workers" + asked + " each need " + rest +
+                    "fewer workers or less " + name + " per worker");
 }
 
 [[noreturn]] void refuse(const ScalingConfig& scaling, const std::vector<NodeOffer>& nodes, const Asked& asked) {
@@ -231,7 +234,8 @@ std::string there(const std::vector<NodeOffer>& nodes) {
   for (const NodeOffer& node : nodes)
     if (!node.lost)
       rooms.push_back(node.name + " has room for " + std::to_string(std::min(room_of(node, asked), workers)));
-  throw ConfigError("[resources] " + std::to_string(workers) + " workers do not fit on " + std::to_string(usable) +
+  throw ConfigError("[resources] " + std::to_string(workers) +
+                    (workers == 1 ? " worker does not fit on " : " workers do not fit on ") + std::to_string(usable) +
                     (usable == 1 ? " node" : " nodes") + " with placement_strategy " + scaling.placement_strategy +
                     (rooms.empty() ? "" : ": " + joined(rooms, ", ")) +
                     "; ask for fewer workers or less per worker, or for another placement_strategy");
@@ -282,7 +286,11 @@ std::optional<Placement> place_if_it_fits(const ScalingConfig& scaling, const st
   const bool set_threads = !env.contains("OMP_NUM_THREADS");
   for (std::size_t i = 0; i < nodes.size(); ++i)
     place_on(nodes[i], static_cast<int>(i), (*counts)[i], asked, set_threads, placement);
-  if (const std::string note = note_of(nodes, *counts); !note.empty()) placement.notes.push_back(note);
+  if (placement.nodes().size() == 1)
+    for (RankPlace& place : placement.ranks) place.address = sys::kLoopback;
+  const std::string note = note_of(nodes, *counts);
+  placement.crowded = !note.empty();
+  if (placement.crowded) placement.notes.push_back(note);
   return placement;
 }
 

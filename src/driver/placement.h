@@ -46,7 +46,7 @@ struct RankPlace {
   int local_rank = 0;
   int local_world_size = 1;
   int node_rank = 0;                       ///< of its node among those that have workers
-  std::string address;                     ///< of its node
+  std::string address;                     ///< of its node; the loopback if all ranks are on one node
   std::map<std::string, std::string> env;  ///< CUDA_VISIBLE_DEVICES and OMP_NUM_THREADS
   std::vector<std::string> gpus;           ///< ids
 };
@@ -56,6 +56,7 @@ struct Placement {
   std::vector<RankPlace> ranks;    ///< by rank; the ranks of a node are neighbours
   std::vector<std::string> notes;  ///< lines to tell the user
   std::string head_address;        ///< by which workers reach the driver: that of the first node, where it runs
+  bool crowded = false;            ///< a node has more workers than cores
 
   int world_size() const { return static_cast<int>(ranks.size()); }
   /// The nodes that have workers, in order.

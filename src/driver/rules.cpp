@@ -54,6 +54,18 @@ std::vector<int> unwritten(const RunState& state, int rank) {
   return reports;
 }
 
+bool in_step(const RunState& state, int report) {
+  for (int i = 1; i < number_of_ranks(state); ++i) {
+    const RankState& rank = rank_of(state, i);
+    const bool has_ended = rank.finished || rank.awaits_calls;
+    const bool has_come = rank.reports > report || rank.met > report || state.meeting.present.contains(i);
+    // A run that is stopped in its first seconds keeps a checkpoint even if only rank 0 reports.
+    const bool never_reports = rank.sparse || rank.absent || (state.stop_requested && rank.reports == 0);
+    if (!has_ended && !has_come && !never_reports) return false;
+  }
+  return true;
+}
+
 bool may_write(const RunState& state, int rank) {
   const bool counts = rank == 0 || state.policy.keep_all_ranks;
   const bool silent = state.hang_kind == FailureKind::heartbeat && std::ranges::count(state.hung, rank) > 0;

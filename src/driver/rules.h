@@ -18,6 +18,10 @@ bool waits(const RunState& state, int rank);
 
 /// The reports whose checkpoints a rank has announced but not written.
 std::vector<int> unwritten(const RunState& state, int rank);
+/// A checkpoint's position in a data set counts what all ranks have read up to its report. Whether they have: a rank
+/// has made as many reports as rank 0, or has come to the same barrier. Ranks that report less often are not asked
+/// again.
+bool in_step(const RunState& state, int report);
 /// Whether a rank may have reported a checkpoint that counts and is not yet written. A rank without a heartbeat writes
 /// nothing.
 bool may_write(const RunState& state, int rank);

@@ -18,6 +18,8 @@ const char* state_name(Outcome outcome) {
       return "failed";
     case Outcome::interrupted:
       return "interrupted";
+    case Outcome::preempted:
+      return "preempted";
     case Outcome::stopped:
       return "stopped";
   }
@@ -37,6 +39,7 @@ void RunBook::open() {
     directory_.lock();
     record_ = store::RunRecord::from_value(directory_.read_run_json());
     record_.end_attempt("died", record_.updated);
+    state_before_ = record_.state == "running" ? "died" : record_.state;
   } else {
     if (plan_.group.record) directory_.create();
     if (plan_.group.record) files_.enter(directory_.path());

@@ -31,6 +31,8 @@ class RunBook {
   const store::RunRecord& record() const { return record_; }
   /// The number of the first attempt in this process; 0 unless the run was restored.
   int first_attempt() const { return first_attempt_; }
+  /// The state in which an earlier process left a restored run.
+  const std::string& state_before() const { return state_before_; }
   /// How long the run has taken, including earlier processes.
   Seconds time_total() const { return Seconds(time_before_) + time_here(); }
   /// How long it has taken in this process.
@@ -56,6 +58,7 @@ class RunBook {
   store::RunRecord record_;
   Instant started_{};
   double time_before_ = 0;
+  std::string state_before_;
   int first_attempt_ = 0;
   bool saved_ = false;  ///< run.json was written by this object
 };

@@ -22,6 +22,11 @@ Failure failure_of(FailureKind kind, const std::exception& error) {
   return failure;
 }
 
+std::string end_of(const std::string& state) {
+  if (state == "died") return state;
+  return (state == "interrupted" || state == "stopped" || state == "preempted" ? "was " : "had ") + state;
+}
+
 }  // namespace
 
 /// Errors of the driver itself become events. One of a callback ends the run; one of the disk is a failure like any
@@ -60,7 +65,10 @@ void RunEffects::done(ConfigureNode& action, Answers&) { agent_->send(action.nod
 
 void RunEffects::done(PlaceWorkers& action, Answers& answers) {
   try {
-    answers.push_back(Placed{action.attempt, plan_.wiring.place()});
+    if (auto placement = plan_.wiring.place()) return answers.push_back(Placed{action.attempt, *std::move(placement)});
+    if (std::exchange(waited_in_, action.attempt) != action.attempt)
+      console_.line("lockstep: waiting for another node in place of the lost one");
+    answers.push_back(NotPlaced{action.attempt});
   } catch (const ConfigError& error) {  // it does not fit, and will not
     answers.push_back(StartFailed{action.attempt, failure_of(FailureKind::node, error), true});
   } catch (const Error& error) {
@@ -87,8 +95,11 @@ void RunEffects::done(StopWorker& action, Answers&) {
 void RunEffects::done(StartWorkers& action, Answers& answers) {
   try {
     start(action);
+    guarded(answers, [&] { save(); });                // the workers do not wait for the disk
   } catch (const store::NoUsableCheckpoint& error) {  // another attempt would fail too
     answers.push_back(StartFailed{action.attempt, failure_of(FailureKind::storage, error), true});
+  } catch (const ConfigError& error) {
+    answers.push_back(StartFailed{action.attempt, failure_of(FailureKind::node, error), true});
   } catch (const StorageError& error) {
     answers.push_back(StartFailed{action.attempt, failure_of(FailureKind::storage, error), false});
   } catch (const EngineError& error) {
@@ -98,9 +109,23 @@ void RunEffects::done(StartWorkers& action, Answers& answers) {
   }
 }
 
+void RunEffects::check_nodes() const {
+  std::map<int, std::string> names;
+  for (const int node : placement_.nodes()) names[node] = names_.at(node);
+  names[0] = names_.at(0);
+  if (const std::string text = differences(facts_, names); !text.empty())
+    throw ConfigError("[start] the nodes are not alike: " + text + "; make them alike, or leave nodes out");
+}
+
+std::string RunEffects::on_node(int node) const {
+  const auto name = names_.find(node);
+  return node == 0 ? "" : "node " + (name == names_.end() ? std::to_string(node) : name->second) + ": ";
+}
+
 void RunEffects::start(const StartWorkers& action) {
   attempt_ = action.attempt;
   placement_ = action.placement;
+  check_nodes();
   const int size = placement_.world_size();
   if (attempt_ == book_.first_attempt())
     for (const auto& note : placement_.notes) say_of_workers(note);
@@ -116,6 +141,10 @@ void RunEffects::start(const StartWorkers& action) {
   // If a user restores a run with resume_from_checkpoint, the run may begin there when its own checkpoints are damaged.
   if (plan_.group.record) keeper_.begin_attempt(size, plan_.restore && plan_.options.resume_from.has_value());
   const std::optional<Checkpoint> resume = keeper_.latest() ? keeper_.latest() : plan_.options.resume_from;
+  if (plan_.restore && attempt_ == book_.first_attempt())
+    say("lockstep: the run " + end_of(book_.state_before()) + "; " +
+        (resume ? "it continues from " + (resume->path() ? resume->path()->filename().string() : "a checkpoint")
+                : "it has no checkpoint, so it begins again"));
   recorder_->begin_attempt(
       size, {number_in<long>(keeper_.latest_metrics(), "training_iteration"), book_.time_total().count()});
   if (service_ != nullptr) service_->begin_attempt(attempt_, size, placement_.head_address);
@@ -125,7 +154,6 @@ void RunEffects::start(const StartWorkers& action) {
     wire::StartAttempt& start = starts[node_of(rank)];
     start.workers.push_back({rank, begin_of(begin, rank)});
   }
-  save();
   for (auto& [node, start] : starts) {
     start.attempt = attempt_;
     start.payload = plan_.function.payload;
@@ -139,10 +167,27 @@ Value RunEffects::common_begin(int attempt, const std::optional<Checkpoint>& res
   begin.peers = peers_of(placement_);
   begin.first_seq = keeper_.next_seq();
   begin.answered = recorder_->decides_end();
-  auto given = given_of(resume);
-  begin.checkpoint = std::move(given.path);
-  begin.checkpoint_files = std::move(given.files);
+  begin.persist_every = persist_every();
+  auto source = given(resume);
+  begin.checkpoint = std::move(source.path);
+  begin.checkpoint_files = std::move(source.files);
+  begin.checkpoint_memory = std::move(source.memory);
   return wire::to_value(begin);
+}
+
+/// A checkpoint that is only in memory must be one rank's, and every worker must be able to open the memory of the
+/// driver's machine.
+int RunEffects::persist_every() const {
+  const auto& config = plan_.options.run.checkpoint;
+  const auto nodes = placement_.nodes();
+  const bool is_one_machine = std::ranges::all_of(nodes, [](int node) { return node == 0; });
+  return config.keep_all_ranks || plan_.backend.replaces_workers() || !is_one_machine ? 1 : config.persist_every;
+}
+
+/// How a worker gets the checkpoint from which it resumes: from memory, if the latest one is there.
+wire::CheckpointGiven RunEffects::given(const std::optional<Checkpoint>& resume) const {
+  if (auto memory = keeper_.latest_memory()) return {{}, {}, std::move(*memory)};
+  return given_of(resume);
 }
 
 Value RunEffects::begin_of(Value begin, int rank) const {
@@ -182,12 +227,15 @@ void RunEffects::tell(int rank, const M& message) {
 }
 void RunEffects::done(SettleWorker& action, Answers&) { tell(action.rank, wire::Settle{}); }
 void RunEffects::done(InterruptWorker& action, Answers&) { tell(action.rank, wire::Interrupt{}); }
+void RunEffects::done(TellPreemption& action, Answers&) {
+  tell(action.rank, wire::Preempt{std::max(0.0, Seconds(action.deadline - clock_.now()).count())});
+}
 void RunEffects::done(HoldReports& action, Answers&) { tell(action.rank, wire::HoldReports{}); }
 void RunEffects::done(EndAfter& action, Answers&) { tell(action.rank, wire::EndAfter{action.reports}); }
 void RunEffects::done(ReleaseMeeting& action, Answers&) { tell(action.rank, action.done); }
 void RunEffects::done(MakeCall& action, Answers&) { tell(action.rank, action.call); }
 void RunEffects::done(EndCalls& action, Answers&) { tell(action.rank, wire::CallsOver{}); }
-void RunEffects::done(GiveCheckpoint& action, Answers&) { tell(action.rank, given_of(keeper_.hand_out(action.rank))); }
+void RunEffects::done(GiveCheckpoint& action, Answers&) { tell(action.rank, given(keeper_.hand_out(action.rank))); }
 void RunEffects::done(GoOn& action, Answers&) {
   for (const int node : placement_.nodes())
     agent_->send(node, wire::ToWorker{attempt_, -1, wire::encode(wire::GoOn{action.reports})});
@@ -237,12 +285,32 @@ void RunEffects::done(Commit& action, Answers& answers) {
   }
 }
 
+void RunEffects::persisted(int attempt, const wire::CheckpointWritten& written, Answers& answers) {
+  guarded(answers, [&] {
+    keeper_.persist(written, attempt);
+    keeper_.retain();
+  });
+}
+
+void RunEffects::skipped() {
+  if (book_.record().checkpoints_skipped++ == 0)
+    console_.warning(
+        "checkpoints are reported faster than the disk takes them; those that it does not take are dropped");
+}
+
 void RunEffects::done(AnnounceCommit& action, Answers&) {
   const auto committed = keeper_.at(action.seq);
-  keeper_.retain();
-  save();
+  // Before older ones are removed, so that a callback can make sure that this one is known where they were.
   recorder_->call("on_checkpoint",
                   [&](Callback& callback) { callback.on_checkpoint(committed.first, committed.second); });
+  keeper_.retain();
+  for (const int report : keeper_.take_released(attempt_))
+    agent_->send(node_of(0), wire::ReleaseCheckpoint{attempt_, 0, report});
+  // What is only in memory is not worth a write to the disk.
+  if (!keeper_.latest_memory())
+    save();
+  else if (!save_due_)
+    save_due_ = clock_.now() + kSaveAfter;
 }
 
 // ---------------------------------------------------------------- announcements and records
@@ -293,7 +361,8 @@ void RunEffects::done(AnnounceFailure& action, Answers&) {
                    " failed: " + describe(action.failures) + (action.again ? "; starting again" : ""));
   recorder_->call("on_attempt_failed",
                   [&](Callback& callback) { callback.on_attempt_failed(action.failures, action.again); });
-  save();
+  if (!action.again) return save();
+  if (!save_due_) save_due_ = clock_.now() + kSaveAfter;  // the next attempt saves when it has started
 }
 
 void RunEffects::done(Warn& action, Answers&) { console_.warning(action.message); }
@@ -309,6 +378,7 @@ void RunEffects::note(Failure& failure) {
 }
 
 void RunEffects::save() {
+  save_due_.reset();
   store::RunRecord& record = book_.record();
   record.next_seq = keeper_.next_seq();
   record.training_iteration = recorder_->progress().training_iteration;
@@ -338,6 +408,7 @@ void RunEffects::take_output(int rank, const std::string& text, Answers& answers
 void RunEffects::worker_ready(int rank, const wire::WorkerReady& message) {
   recorder_->function_started(rank, {message.hostname, message.node_ip, message.pid});
   pids_.at(static_cast<std::size_t>(rank)) = message.pid;
+  keeper_.opened(rank);
 }
 
 void RunEffects::worker_finished(int rank, Bytes value) {

@@ -15,6 +15,7 @@
 #include "driver/clock.h"
 #include "driver/console.h"
 #include "driver/events.h"
+#include "driver/node_facts.h"
 #include "driver/rank_logs.h"
 #include "driver/recorder.h"
 #include "driver/run_book.h"
@@ -47,10 +48,19 @@ class RunEffects {
   void tend(Answers& answers);
 
   // Messages of workers and agents that need no decision:
-  void agent_ready(int node, const std::string& name) { names_[node] = name; }
+  void agent_ready(int node, wire::AgentReady& message) {
+    names_[node] = message.name;
+    facts_[node] = std::move(message.facts);
+  }
+  /// "node a: ", for another node than the head.
+  std::string on_node(int node) const;
   void take_output(int rank, const std::string& text, Answers& answers);
   void worker_ready(int rank, const wire::WorkerReady& message);
   void worker_finished(int rank, Bytes value);
+  /// A checkpoint that was in memory is on disk too, but not committed there.
+  void persisted(int attempt, const wire::CheckpointWritten& written, Answers& answers);
+  /// A checkpoint was dropped for a later one.
+  void skipped();
   std::vector<std::string> last_lines(int rank) const { return logs_->last_lines(rank); }
 
   AgentLink& agent() { return *agent_; }
@@ -69,6 +79,7 @@ class RunEffects {
   void done(StopWorker& action, Answers&);
   void done(SettleWorker& action, Answers&);
   void done(InterruptWorker& action, Answers&);
+  void done(TellPreemption& action, Answers&);
   void done(HoldReports& action, Answers&);
   void done(EndAfter& action, Answers&);
   void done(GoOn& action, Answers&);
@@ -98,9 +109,12 @@ class RunEffects {
   template <class M>
   void tell(int rank, const M& message);
   int node_of(int rank) const { return placement_.ranks.at(static_cast<std::size_t>(rank)).node; }
+  void check_nodes() const;
   void start(const StartWorkers& action);
   Value common_begin(int attempt, const std::optional<Checkpoint>& resume) const;
   Value begin_of(Value begin, int rank) const;
+  int persist_every() const;
+  wire::CheckpointGiven given(const std::optional<Checkpoint>& resume) const;
   void note(Failure& failure);
   void save();
   void say(const std::string& text);
@@ -124,7 +138,9 @@ class RunEffects {
   std::optional<Recorder> recorder_;  ///< from open() on
   std::optional<RankLogs> logs_;      ///< likewise
   std::map<int, std::string> names_;  ///< host names of nodes, from their agents
+  NodeFacts facts_;                   ///< likewise
   std::optional<Instant> save_due_;
+  int waited_in_ = -1;  ///< the last attempt that waited for nodes
 
   // Of the attempt:
   int attempt_ = -1;

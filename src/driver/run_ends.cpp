@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "driver/failures.h"
 #include "driver/run_effects.h"
+#include "store/address.h"
 
 namespace lockstep::driver {
 
@@ -31,7 +32,7 @@ int RunEffects::open(Answers& answers) {
                                   metrics::detailed_metrics_wanted()};
   recorder_.emplace(plan_, std::move(constants), console_, clock_, book_.files());
   logs_.emplace(plan_.group.record ? book_.directory().logs() : "", book_.files());
-  say("lockstep: run " + in_quotes(record.name) + " in " + book_.directory().path().string());
+  say("lockstep: run " + in_quotes(record.name) + " in " + store::shown(book_.directory().path()));
   const RunInfo info{record.name,          book_.directory().path(),          record.trial_id, record.experiment_id,
                      plan_.options.config, plan_.options.scaling.num_workers, plan_.trainer};
   guarded(answers, [&] { recorder_->start(info, {record.training_iteration, record.time_total_s}); });
@@ -65,6 +66,7 @@ void RunEffects::alert(const std::string& text) {
 
 Result RunEffects::close(const EndRun& end) {
   book_.finish(end);
+  closing([&] { keeper_.persist_latest(); });
   drop_partials(end.outcome);
   finish_files();
   const store::RunRecord& record = book_.record();
@@ -80,11 +82,11 @@ Result RunEffects::close(const EndRun& end) {
   result.trainer = record.trainer;
   call_on_end(result);
   console_.finish();
-  const bool ended_early = end.outcome == Outcome::interrupted || end.outcome == Outcome::stopped;
+  const bool ended_early = end.outcome != Outcome::finished && end.outcome != Outcome::failed;
   if (ended_early && !pids_.empty() && finished_ < placement_.world_size())
     say_of_workers(counted_workers(placement_.world_size() - finished_) + " stopped");
   say("lockstep: run " + in_quotes(record.name) + " " + record.state + " after " +
-      human_duration(book_.time_here().count()) + "; results in " + book_.directory().path().string());
+      human_duration(book_.time_here().count()) + "; results in " + store::shown(book_.directory().path()));
   return result;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <deque>
 #include <map>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "driver/failures.h"
+#include "driver/preemption.h"
 #include "driver/rules.h"
 #include "driver/run_effects.h"
 #include "driver/step.h"
@@ -37,7 +39,7 @@ class CannotStart : public EngineError {
 class RunLoop : private WorkerCalls {
  public:
   RunLoop(const RunPlan& plan, const AgentAccess& agent, Clock& clock)
-      : plan_(plan), clock_(clock), effects_(plan, agent, clock) {
+      : plan_(plan), clock_(clock), effects_(plan, agent, clock), preemption_(plan.options.run.preemption) {
     state_.policy = plan.policy();
     state_.policy.reconnects = static_cast<bool>(agent.reconnect);
   }
@@ -54,7 +56,8 @@ class RunLoop : private WorkerCalls {
         if (due && state_.in_hooks && state_.phase == Phase::attempting) run_hooks(*due);  // it may be over meanwhile
       }
       if (after_is_due_ && !plan_.group.keep_workers) run_hooks({state_.attempt, true});
-      const int signal = end_->outcome == Outcome::interrupted ? signal_ : 0;
+      const bool by_signal = end_->outcome == Outcome::interrupted || end_->outcome == Outcome::preempted;
+      const int signal = by_signal ? signal_ : 0;
       Result result = effects_.close(*end_);
       return {std::move(result), signal, agent_usable_, effects_.take_values()};
     } catch (const std::exception& error) {
@@ -93,8 +96,8 @@ class RunLoop : private WorkerCalls {
 
   // ---------------------------------------------------------------- hooks
 
-  /// Called by run() alone, between two rounds, when no event is left. So call() may go on with the loop, the only one
-  /// to do so inside of another round; it runs no hooks in turn.
+  /// Only run() calls this, between two rounds, when no event is left. A hook's call() may therefore continue the loop;
+  /// it runs no other hooks meanwhile.
   void run_hooks(const RunHooks& due) {
     after_is_due_ = !due.after;
     try {
@@ -148,16 +151,21 @@ class RunLoop : private WorkerCalls {
     const auto service_due = service != nullptr ? service->deadline() : std::nullopt;
     for (const auto& other : {effects_.due(), service_due})
       if (other && (!until || *other < *until)) until = other;
-    std::array<pollfd, 4> fds{{{effects_.agent().fd(), POLLIN, 0},
+    std::array<pollfd, 5> fds{{{effects_.agent().fd(), POLLIN, 0},
                                {plan_.wiring.signals != nullptr ? plan_.wiring.signals->fd() : -1, POLLIN, 0},
                                {service != nullptr ? service->fd() : -1, POLLIN, 0},
-                               {plan_.wiring.control != nullptr ? plan_.wiring.control->fd() : -1, POLLIN, 0}}};
+                               {plan_.wiring.control != nullptr ? plan_.wiring.control->fd() : -1, POLLIN, 0},
+                               {state_.preemption ? -1 : preemption_.fd(), POLLIN, 0}}};
     if (has_more_) until = clock_.now();
     clock_.wait(fds, until);
     listened_at_ = clock_.now();
     if (fds[1].revents != 0) take_signals();
     if (fds[3].revents != 0)
       if (const auto stop = plan_.wiring.control->take()) events_.push_back(StopRequested{*stop});
+    if (fds[4].revents != 0) {
+      const auto notice = preemption_.take();
+      notice_preemption(notice.what, notice.left);
+    }
     if (fds[0].revents != 0 || has_more_) receive();
     const Instant time = clock_.now();
     if (fds[2].revents != 0 || (service_due && time >= *service_due))
@@ -185,10 +193,21 @@ class RunLoop : private WorkerCalls {
   void take_signals() {
     while (const int signal = plan_.wiring.signals->take()) {
       signal_ = signal;
+      if (is_preemption_notice(signal, plan_.options.run)) {
+        plan_.wiring.signals->forgive(signal);
+        notice_preemption(signal_text(signal) + " tells that the machine will be taken away");
+        continue;
+      }
       effects_.console().line(state_.interrupts == 0 ? "lockstep: stopping; once more to kill"
                                                      : "lockstep: killing the workers");
       events_.push_back(Interrupted{});
     }
+  }
+
+  static std::string signal_text(int signal) { return signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM"; }
+
+  void notice_preemption(std::string why, std::optional<Seconds> left = std::nullopt) {
+    events_.push_back(PreemptionNoticed{left.value_or(plan_.options.run.preemption_grace), std::move(why)});
   }
 
   // ---------------------------------------------------------------- what agents say
@@ -224,7 +243,7 @@ class RunLoop : private WorkerCalls {
   }
 
   void on(int node, wire::AgentReady& m) {
-    effects_.agent_ready(node, m.name);
+    effects_.agent_ready(node, m);
     if (m.version != wire::kVersion) {
       const std::string why = "the agent on " + m.name + " uses version " + std::to_string(m.version) +
                               " of the messages, but this process uses version " + std::to_string(wire::kVersion) +
@@ -243,12 +262,16 @@ class RunLoop : private WorkerCalls {
       agent_usable_ = false;
       throw CannotStart(m.message);
     }
-    lose(node, std::move(m.message));
+    lose(node, effects_.on_node(node) + m.message);
   }
   void on(int node, wire::NodeLost& m) { lose(node, std::move(m.why)); }
+  void on(int node, wire::Preempted& m) {
+    notice_preemption("node " + std::to_string(node) + " got " + signal_text(m.signal) +
+                      ", which tells that it will be taken away");
+  }
   void on(int, wire::KeptWorkers&) {}  // not requested by a run
   void on(int, wire::WorkerAlive& m) { events_.push_back(Alive{m.attempt, m.rank}); }
-  void on(int, wire::WorkerStarted& m) { events_.push_back(WorkerStarted{m.attempt, m.rank, m.pid}); }
+  void on(int, wire::WorkerStarted& m) { events_.push_back(WorkerStarted{m.attempt, m.rank}); }
   void on(int, wire::LogText& m) { effects_.take_output(m.rank, m.text, events_); }
   void on(int, wire::WorkerStacks& m) { events_.push_back(WorkerStacks{m.attempt, m.rank, std::move(m.text)}); }
   void on(int, wire::WorkerExited& m) {
@@ -281,6 +304,8 @@ class RunLoop : private WorkerCalls {
     events_.push_back(Reported{attempt, rank, std::move(m.reports)});
   }
   void from_worker(int attempt, int rank, wire::CheckpointWritten& m) {
+    if (m.persists) return effects_.persisted(attempt, m, events_);
+    if (m.dropped) effects_.skipped();
     events_.push_back(PartWritten{attempt, rank, std::move(m)});
   }
   void from_worker(int attempt, int rank, wire::CheckpointWanted& m) {
@@ -315,6 +340,7 @@ class RunLoop : private WorkerCalls {
   const RunPlan& plan_;
   Clock& clock_;
   RunEffects effects_;
+  PreemptionWatch preemption_;
   RunState state_;
   std::deque<Event> events_;
   std::optional<EndRun> end_;

@@ -5,6 +5,7 @@ namespace lockstep::driver {
 Policy RunPlan::policy() const {
   Policy policy;
   policy.max_failures = options.run.failure.max_failures;
+  policy.count_node_failures = options.run.failure.count_node_failures;
   policy.only_deaths = group.only_deaths;
   policy.keep_all_ranks = options.run.checkpoint.keep_all_ranks;
   policy.heartbeat_timeout = options.run.heartbeat_timeout;

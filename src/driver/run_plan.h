@@ -57,7 +57,8 @@ struct GroupSpec {
 
 /// What connects the run with the process that started it.
 struct Wiring {
-  std::function<Placement()> place;     ///< where the workers of the next attempt run; may throw
+  /// Where the workers of the next attempt run; nothing: nodes may come in a moment, ask again. May throw.
+  std::function<std::optional<Placement>()> place;
   sys::SignalWatch* signals = nullptr;  ///< borrowed; a signal that it sees ends the run cleanly
   RunControl* control = nullptr;        ///< borrowed; may be none
   Hooks* hooks = nullptr;               ///< borrowed; may be none

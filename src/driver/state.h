@@ -17,8 +17,9 @@ namespace lockstep::driver {
 
 /// The settings of `step`; fixed for a run.
 struct Policy {
-  int max_failures = 0;      ///< -1: unlimited
-  bool only_deaths = false;  ///< failures of other kinds are not retried
+  int max_failures = 0;             ///< -1: unlimited
+  bool count_node_failures = true;  ///< whether the loss of a node other than the head counts
+  bool only_deaths = false;         ///< failures of other kinds are not retried
   bool keep_all_ranks = false;
   bool keep_workers = false;     ///< for the next run, if this one succeeded
   bool replace_workers = false;  ///< a worker that dies is restarted alone, and the others continue
@@ -31,12 +32,12 @@ struct Policy {
   Seconds interrupt_grace{10.0};  ///< between SIGINT and SIGKILL of the workers
   Seconds saving_time{10.0};      ///< for a failed attempt to finish checkpoints that are being written
   Seconds settling_time{2.0};     ///< the same while no such checkpoint is known
-  Seconds gone_time{30.0};        ///< an agent that has not ended killed workers after this long counts as lost
+  Seconds in_step_time{5.0};  ///< for other ranks to make the report of a checkpoint that holds positions of data sets
+  Seconds gone_time{30.0};    ///< an agent that has not ended killed workers after this long counts as lost
 };
 
 /// One rank of the running attempt.
 struct RankState {
-  int pid = 0;
   bool started = false;   ///< its process exists
   bool kept = false;      ///< its process has run a function before
   bool running = false;   ///< its function runs
@@ -45,6 +46,8 @@ struct RankState {
   bool exited = false;
   bool stopped = false;  ///< the driver ended it, without the others
   int reports = 0;       ///< the index of its next report
+  int met = 0;           ///< rank 0's reports before the last meeting that this rank was in
+  bool sparse = false;   ///< a checkpoint has waited for its report in vain
   /// By report: checkpoints that it announced and that are not committed yet, with the report's metrics (rank 0's).
   std::map<int, Value> announced;
   std::optional<int> wants;  ///< it waits for the checkpoint of this report
@@ -66,6 +69,7 @@ struct RankState {
 struct CheckpointPart {
   int rank = 0;
   wire::CheckpointWritten written;
+  Instant time{};  ///< when the driver heard of it
 };
 
 /// Ranks that wait for each other.
@@ -75,6 +79,13 @@ struct Meeting {
   Instant deadline = Instant::max();
   Seconds timeout{0};
   Bytes value;  ///< rank 0's
+};
+
+/// The machine, or a node of the run, is being taken away.
+struct Preemption {
+  Instant deadline;
+  Instant last_call;  ///< if there is no new checkpoint by then, the run ends with what it has
+  int reports = 0;    ///< rank 0's when the notice came: a checkpoint of a later one is new
 };
 
 enum class Phase {
@@ -101,6 +112,7 @@ struct RunState {
   std::vector<RankState> ranks;
   std::vector<Failure> failures;                     ///< of this attempt, in order of arrival
   std::map<int, std::vector<CheckpointPart>> parts;  ///< by report index
+  Instant parts_end = Instant::max();                ///< when the first part no longer waits for other ranks
   std::optional<int> committing;                     ///< the report whose checkpoint is being committed
   int committed = -1;  ///< the latest report of this attempt whose checkpoint is committed
   Meeting meeting;
@@ -108,11 +120,13 @@ struct RunState {
   Saving saving;
   std::vector<int> hung;  ///< while diagnosing: the silent ranks, worst first
   FailureKind hang_kind = FailureKind::hang;
-  Instant deadline = Instant::max();  ///< of `diagnosing`, `saving`, `stopping`, `interrupted` and `pausing`
+  Instant deadline = Instant::max();  ///< of `placing`, `diagnosing`, `saving`, `stopping`, `interrupted`, `pausing`
   int interrupts = 0;                 ///< signals
   bool was_interrupted = false;       ///< a failure since then stays the outcome
   bool stop_requested = false;        ///< no attempt follows, and later failures do not count
-  bool fatal = false;                 ///< no attempt may follow
+  std::optional<Preemption> preemption;
+  bool lost_a_node = false;  ///< in this attempt, and not the head
+  bool fatal = false;        ///< no attempt may follow
   bool warned_behind = false;
   bool in_hooks = false;   ///< Hooks run
   bool prepared = false;   ///< Hooks have run before the functions

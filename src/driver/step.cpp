@@ -10,6 +10,9 @@
 namespace lockstep::driver {
 namespace {
 
+/// A run that is being preempted needs at most this long to save what it has.
+constexpr Seconds kWritingTime{5.0};
+
 constexpr const char* kBeingStopped = "[session] the run is being stopped";
 
 /// A failed attempt waits for its checkpoints for a limited time. A run that was asked to stop waits as long as the
@@ -126,13 +129,38 @@ void Stepper::interrupt() {
   if (works) release_meeting(kBeingStopped);
 }
 
+Outcome Stepper::outcome_of_stop() const { return state.preemption ? Outcome::preempted : Outcome::stopped; }
+
 void Stepper::on(StopRequested event) {
-  if (ends_at_once(Outcome::stopped)) return;
+  if (ends_at_once(outcome_of_stop())) return;
   state.stop_requested = true;
   const bool works = is_working();
   if (works && event.checkpoint) save_then_stop();
   if (!event.checkpoint && state.phase != Phase::stopping) kill();
   if (works) release_meeting(kBeingStopped);
+}
+
+/// The first notice counts. The run ends at the next checkpoint that is reported after it, or shortly before the
+/// deadline with what it has.
+void Stepper::on(const PreemptionNoticed& event) {
+  if (state.preemption || state.phase == Phase::ended) return;
+  const Instant deadline = now + ticks(event.grace);
+  state.preemption = Preemption{deadline, deadline - ticks(std::min(kWritingTime, event.grace / 4)),
+                                state.ranks.empty() ? 0 : rank(0).reports};
+  act(Warn{event.why + "; the run ends at its next checkpoint, or else in " + human_duration(event.grace.count())});
+  if (ends_at_once(Outcome::preempted)) return;
+  for (int i = 0; i < world_size(); ++i)
+    if (is_active(state, i)) act(TellPreemption{i, deadline});
+}
+
+void Stepper::end_preempted() {
+  if (is_working()) on(StopRequested{true});
+}
+
+void Stepper::watch_preemption() {
+  if (!state.preemption) return;
+  if (now >= state.preemption->last_call) end_preempted();
+  if (now >= state.preemption->deadline && state.phase == Phase::saving) kill();
 }
 
 void Stepper::on(DriverFailed event) {
@@ -157,12 +185,18 @@ void Stepper::on(DriverFailed event) {
 
 void Stepper::on(Tick) {
   if (state.phase == Phase::pausing && now >= state.deadline) return end_attempt();
+  if (state.phase == Phase::placing && now >= state.deadline) {
+    state.deadline = Instant::max();
+    return act(PlaceWorkers{state.attempt});
+  }
   if (!live()) return;
   const bool ends = state.phase == Phase::stopping || state.phase == Phase::interrupted;
   if (ends && now >= state.deadline) return give_up_open_nodes();
+  watch_preemption();
   if (now >= state.meeting.deadline) settle_meeting();
   if (state.phase == Phase::diagnosing && now >= state.deadline) return judge_silence();
   if (now >= state.ending.laggards_end) end_laggards();
+  if (now >= state.parts_end) give_up_sparse_ranks();
   if (state.phase == Phase::attempting) look_for_silence();
 }
 
@@ -177,7 +211,10 @@ std::pair<RunState, std::vector<Action>> step(RunState state, Event event, Insta
 
 std::optional<Instant> next_deadline(const RunState& state) {
   if (state.phase == Phase::idle || state.phase == Phase::ended) return std::nullopt;
-  Instant next = std::min({state.deadline, state.meeting.deadline, state.ending.laggards_end});
+  Instant next = std::min({state.deadline, state.meeting.deadline, state.ending.laggards_end, state.parts_end});
+  if (state.preemption && (state.phase == Phase::attempting || state.phase == Phase::diagnosing))
+    next = std::min(next, state.preemption->last_call);
+  if (state.preemption && state.phase == Phase::saving) next = std::min(next, state.preemption->deadline);
   if (state.phase == Phase::attempting) {
     for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i) {
       const RankState& r = state.ranks[static_cast<std::size_t>(i)];

@@ -9,6 +9,8 @@ namespace {
 
 /// If an attempt could not be started, the next one starts after this pause.
 constexpr auto kPause = 1s;
+/// How often it is asked whether nodes have come.
+constexpr auto kAskAgain = 500ms;
 
 }  // namespace
 
@@ -17,6 +19,12 @@ int Stepper::attempt_now() const { return state.phase == Phase::idle ? state.att
 
 bool Stepper::failures_are_left(int more) const {
   return state.policy.max_failures < 0 || state.failed_attempts + more <= state.policy.max_failures;
+}
+
+/// What comes from outside does not use up the failures that the function is allowed.
+int Stepper::counted_as(const Failure& failure) const {
+  const bool is_loss = failure.kind == FailureKind::node && state.lost_a_node;
+  return is_loss && !state.policy.count_node_failures ? 0 : 1;
 }
 
 // ---------------------------------------------------------------- an attempt begins
@@ -28,7 +36,9 @@ void Stepper::enter_attempt() {
   state.open_nodes.clear();
   state.ranks.clear();
   state.failures.clear();
+  state.lost_a_node = false;
   state.parts.clear();
+  state.parts_end = Instant::max();
   state.committing.reset();
   state.committed = -1;
   state.meeting = {};
@@ -66,6 +76,10 @@ void Stepper::on(Placed event) {
   start_when_ready();
 }
 
+void Stepper::on(NotPlaced event) {
+  if (event.attempt == state.attempt && state.phase == Phase::placing) state.deadline = now + kAskAgain;
+}
+
 void Stepper::start_when_ready() {
   if (!state.placement) return;
   const auto nodes = state.placement->nodes();
@@ -87,8 +101,8 @@ void Stepper::cannot_start(Failure failure, bool fatal) {
   state.failures.push_back(std::move(failure));
   state.fatal = state.fatal || fatal;
   state.open_nodes.clear();
-  if (state.phase == Phase::interrupted || state.stop_requested || state.fatal || !failures_are_left(1))
-    return end_attempt();
+  const bool ends = state.phase == Phase::interrupted || state.stop_requested || state.fatal || state.preemption;
+  if (ends || !failures_are_left(counted_as(state.failures.front()))) return end_attempt();
   state.phase = Phase::pausing;
   state.deadline = now + kPause;
 }
@@ -109,6 +123,7 @@ void Stepper::on(AgentLost event) {
   const bool fatal = head && !state.policy.reconnects;
   state.fatal = state.fatal || fatal;
   if (head && state.phase == Phase::idle) enter_attempt();
+  state.lost_a_node = state.lost_a_node || (!head && has_workers_on(event.node));
   if (head)
     state.ready.clear();
   else
@@ -147,16 +162,18 @@ void Stepper::end_attempt() {
   if (state.failures.empty()) {
     const bool finished = state.placement && std::ranges::all_of(state.ranks, &RankState::finished);
     if (finished) return end(Outcome::finished);
-    if (state.stop_requested) return end(Outcome::stopped);
+    if (state.stop_requested) return end(outcome_of_stop());
     Failure failure;
     failure.attempt = state.attempt;
     failure.message = "the workers ended, and none of them reported why";
     state.failures.push_back(std::move(failure));
   }
-  ++state.failed_attempts;
+  state.failed_attempts += counted_as(state.failures.front());
   const bool counts = !state.policy.only_deaths || is_death(state.failures.front().kind);
-  const bool again = !state.fatal && counts && failures_are_left(0);
+  const bool possible = !state.fatal && counts && failures_are_left(0);
+  const bool again = possible && !state.preemption;
   act(AnnounceFailure{state.failures, again});
+  if (possible && state.preemption) return end(Outcome::preempted);
   if (again)
     start_attempt();
   else

@@ -21,6 +21,7 @@ void Stepper::enter_meeting(int number, wire::MeetingEntered entered) {
     meeting.deadline = deadline;
     meeting.timeout = Seconds(entered.timeout);
   }
+  commit_what_is_whole();
   settle_meeting();
 }
 
@@ -61,6 +62,7 @@ void Stepper::release_meeting(const std::string& error) {
   Meeting& meeting = state.meeting;
   for (const int i : meeting.present) {
     rank(i).last_progress = now;
+    if (error.empty()) rank(i).met = rank(0).reports;
     act(ReleaseMeeting{i, {meeting.number, error, error.empty() ? meeting.value : Bytes{}}});
   }
   const int number = meeting.number;

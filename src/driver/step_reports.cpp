@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "driver/rules.h"
 #include "driver/stepper.h"
+#include "store/positions.h"
 
 namespace lockstep::driver {
 namespace {
@@ -12,6 +13,12 @@ namespace {
 constexpr int kFarBehind = 1000;
 /// An absent rank is caught up when it has missed this many reports, well before that warning.
 constexpr int kMostMissed = 500;
+
+bool has_positions(const CheckpointPart& part) {
+  const auto is_it = [](const std::string& name) { return name == store::kPositionsName; };
+  return std::ranges::any_of(part.written.files, is_it, &FileEntry::name) ||
+         std::ranges::any_of(part.written.contents, is_it, [](const auto& file) { return file.first; });
+}
 
 /// The common number of a rank's report; -1 stands for none.
 int counted(const RankState& rank, int report) { return report < 0 ? report : report + rank.missed; }
@@ -23,13 +30,14 @@ void Stepper::on(Reported event) {
   RankState& r = rank(event.rank);
   r.last_heartbeat = r.last_progress = now;
   r.reports += static_cast<int>(event.reports.size());
+  if (r.reports >= rank(0).reports) r.sparse = false;
   for (auto& report : event.reports) {
     report.index = counted(r, report.index);
     if (report.has_checkpoint) r.announced.emplace(report.index, Value::object());
   }
   act(Deliver{event.rank, std::move(event.reports)});
   catch_up_absent(kMostMissed);
-  if (state.policy.keep_all_ranks) commit_what_is_whole();
+  commit_what_is_whole();
   warn_behind(kFarBehind);
   watch_laggards();
 }
@@ -39,14 +47,19 @@ void Stepper::on(PartWritten event) {
   RankState& r = rank(event.rank);
   r.last_progress = now;
   event.written.report = counted(r, event.written.report);
-  state.parts[event.written.report].push_back({event.rank, std::move(event.written)});
+  if (event.written.dropped) {
+    r.announced.erase(event.written.report);
+    return commit_what_is_whole();
+  }
+  state.parts[event.written.report].push_back({event.rank, std::move(event.written), now});
   commit_what_is_whole();
 }
 
-/// With keep_all_ranks, a checkpoint waits until every running rank has made its report.
+/// With keep_all_ranks, or with positions of data sets, a checkpoint waits until every running rank has made its
+/// report.
 bool Stepper::is_whole(int report) const {
   const auto& parts = state.parts.at(report);
-  if (!state.policy.keep_all_ranks) return true;
+  if (!state.policy.keep_all_ranks) return std::ranges::none_of(parts, has_positions) || in_step(state, report);
   for (int i = 0; i < world_size(); ++i) {
     if (!rank(i).finished && rank(i).reports <= report) return false;
     const bool written = std::ranges::any_of(parts, [&](const CheckpointPart& part) { return part.rank == i; });
@@ -57,7 +70,14 @@ bool Stepper::is_whole(int report) const {
 
 /// Commits one checkpoint at a time; the next one begins when this one is done.
 void Stepper::commit_what_is_whole() {
-  if (state.committing || state.parts.empty() || !is_whole(state.parts.begin()->first)) return;
+  if (state.committing) return;
+  if (state.parts.empty() || !is_whole(state.parts.begin()->first)) {
+    const bool waits = !state.parts.empty() && !state.policy.keep_all_ranks;
+    state.parts_end =
+        waits ? state.parts.begin()->second.front().time + ticks(state.policy.in_step_time) : Instant::max();
+    return;
+  }
+  state.parts_end = Instant::max();
   auto [report, parts] = std::move(*state.parts.begin());
   state.parts.erase(state.parts.begin());
   auto first = rank(0).announced.extract(report);
@@ -67,6 +87,15 @@ void Stepper::commit_what_is_whole() {
   act(Commit{report, std::move(parts), first.empty() ? Value::object() : std::move(first.mapped())});
 }
 
+/// Ranks need not report equally often. Those that do not are not waited for again until they have caught up.
+void Stepper::give_up_sparse_ranks() {
+  state.parts_end = Instant::max();
+  if (state.parts.empty() || (!is_working() && !state.stop_requested)) return;
+  for (RankState& r : state.ranks)
+    if (r.reports <= state.parts.begin()->first) r.sparse = true;
+  commit_what_is_whole();
+}
+
 void Stepper::on(Committed event) {
   if (!current(event.attempt)) return;
   state.committing.reset();
@@ -74,6 +103,7 @@ void Stepper::on(Committed event) {
   give_committed();  // first: nobody needs to wait for the rest of the commit
   act(AnnounceCommit{event.seq});
   commit_what_is_whole();
+  if (state.preemption && event.report >= state.preemption->reports) end_preempted();
 }
 
 void Stepper::on(CommitFailed event) {
@@ -93,7 +123,7 @@ void Stepper::on(CheckpointWanted event) {
 
 /// Whether the checkpoint of a report may still be made: a rank writes its part, or has not reached that report yet.
 bool Stepper::may_come(int report) const {
-  if (state.committing) return true;
+  if (state.committing || (!state.policy.keep_all_ranks && state.parts.contains(report))) return true;
   const int writers = state.policy.keep_all_ranks ? world_size() : 1;
   for (int i = 0; i < writers; ++i) {
     const RankState& r = rank(i);

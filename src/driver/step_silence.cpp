@@ -60,7 +60,7 @@ void Stepper::on(WorkerStacks event) {
 void Stepper::judge_silence() {
   std::vector<std::string> stacks;
   for (const RankState& r : state.ranks) stacks.push_back(r.stacks);
-  act(SaveStacks{state.attempt, std::move(stacks), state.hung});
+  act(SaveStacks{state.attempt, std::move(stacks)});
   for (Failure& failure : failures_of_silence(state, now)) fail(std::move(failure));
 }
 

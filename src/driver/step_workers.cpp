@@ -10,7 +10,6 @@ void Stepper::on(WorkerStarted event) {
   if (!current(event.attempt, event.rank)) return;
   RankState& r = rank(event.rank);
   r.started = true;
-  r.pid = event.pid;
   r.last_heartbeat = r.last_progress = now;
   if (r.needless) act(StopWorker{state.attempt, event.rank});
 }
@@ -21,6 +20,7 @@ void Stepper::on(WorkerRuns event) {
   r.running = true;
   r.kept = event.kept;
   r.last_heartbeat = r.last_progress = now;
+  if (state.preemption) act(TellPreemption{event.rank, state.preemption->deadline});
   if (state.announced) {  // this worker replaces another
     act(AnnounceRank{event.rank, event.pid});
     if (state.ending.wanted) act(HoldReports{event.rank});
@@ -43,7 +43,12 @@ void Stepper::on(HeartBeat event) {
 }
 
 void Stepper::on(Alive event) {
-  if (current(event.attempt, event.rank)) rank(event.rank).last_heartbeat = now;
+  if (!current(event.attempt, event.rank)) return;
+  RankState& r = rank(event.rank);
+  r.last_heartbeat = r.last_progress = now;
+  // The agent writes what a worker handed over before its end.
+  if (state.phase == Phase::stopping || state.phase == Phase::interrupted)
+    state.deadline = std::max(state.deadline, now + ticks(state.policy.gone_time));
 }
 
 void Stepper::on(WasAway event) {

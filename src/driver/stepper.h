@@ -42,6 +42,10 @@ struct Stepper {
   void on(Interrupted);
   void on(CallbackInterrupted);
   void on(StopRequested event);
+  void on(const PreemptionNoticed& event);
+  void end_preempted();
+  void watch_preemption();
+  Outcome outcome_of_stop() const;
   void on(DriverFailed event);
   void on(Tick);
   bool ends_at_once(Outcome outcome);
@@ -58,6 +62,7 @@ struct Stepper {
   void on(AgentIsReady event);
   void on(AgentLost event);
   void on(Placed event);
+  void on(NotPlaced event);
   void on(StartFailed event);
   void on(AttemptEnded event);
   void enter_attempt();
@@ -69,6 +74,7 @@ struct Stepper {
   bool has_workers_on(int node) const;
   int attempt_now() const;
   bool failures_are_left(int more) const;
+  int counted_as(const Failure& failure) const;
 
   // step_workers.cpp: workers come and go
   void on(WorkerStarted event);
@@ -101,6 +107,7 @@ struct Stepper {
   void on(CheckpointWanted event);
   bool is_whole(int report) const;
   void commit_what_is_whole();
+  void give_up_sparse_ranks();
   bool may_come(int report) const;
   void give_checkpoint(int number);
   void give_committed();

@@ -135,6 +135,19 @@ void append_padded(std::string& out, const Record& record, std::size_t cells) {
 
 }  // namespace
 
+void cut_last_row(sys::Files& files, const std::filesystem::path& path) {
+  std::size_t last = 0;
+  {
+    const sys::Mapping existing = map_existing(files, path);
+    const std::string_view text = text_of(existing);
+    std::string_view rest = text;
+    do {
+      last = text.size() - rest.size();
+    } while (next_record(rest) && !rest.empty());
+  }
+  cut_file(files, path, last);
+}
+
 CsvSink::~CsvSink() {
   try {
     close();

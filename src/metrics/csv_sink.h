@@ -42,4 +42,7 @@ class CsvSink final : public ReportSink {
   std::string prefix_;               ///< scratch
 };
 
+/// Removes the last row of a table that no sink has open.
+void cut_last_row(sys::Files& files, const std::filesystem::path& path);
+
 }  // namespace lockstep::metrics

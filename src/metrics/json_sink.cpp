@@ -18,6 +18,18 @@ void cut_torn_line(sys::Files& files, const std::filesystem::path& path) {
 
 }  // namespace
 
+void cut_last_line(sys::Files& files, const std::filesystem::path& path) {
+  std::size_t end = 0;
+  {
+    const sys::Mapping existing = map_existing(files, path);
+    const std::string_view text = text_of(existing);
+    if (text.size() < 2) return;
+    const auto before = text.rfind('\n', text.size() - 2);
+    end = before == std::string_view::npos ? 0 : before + 1;
+  }
+  cut_file(files, path, end);
+}
+
 JsonSink::~JsonSink() {
   try {
     close();

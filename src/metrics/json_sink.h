@@ -36,4 +36,7 @@ class JsonSink final : public ReportSink {
   std::vector<Slot> slots_;
 };
 
+/// Removes the last line of a file that no sink has open.
+void cut_last_line(sys::Files& files, const std::filesystem::path& path);
+
 }  // namespace lockstep::metrics

@@ -1,11 +1,14 @@
 #include "metrics/tensorboard_sink.h"
 
+#include <lockstep/array.h>
 #include <lockstep/error.h>
 
 #include <bit>
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "metrics/crc32c.h"
 #include "metrics/flatten.h"
@@ -43,6 +46,66 @@ void append_bytes(std::string& out, char field, std::string_view bytes) {
   out += bytes;
 }
 
+// plugins/hparams/plugin_data.proto of TensorBoard, and google.protobuf.Value.
+constexpr char kValueTensor = 8 << 3 | 2;
+constexpr char kValueMetadata = 9 << 3 | 2;
+constexpr char kFirstBytes =
+    1 << 3 | 2;  // SummaryMetadata.plugin_data, .plugin_name, SessionStartInfo.hparams, map key
+constexpr char kSecondBytes = 2 << 3 | 2;  // PluginData.content, map value
+constexpr char kSessionStartInfo = 3 << 3 | 2;
+constexpr char kSessionStartTime = 5 << 3 | 1;
+constexpr char kAnyNumber = 2 << 3 | 1;
+constexpr char kAnyText = 3 << 3 | 2;
+constexpr char kAnyBool = 4 << 3 | 0;
+constexpr std::size_t kLongestHyperparameter = 200;  ///< of a text in the table of hyperparameters
+
+std::string hyperparameter(std::string_view key, const Value& value) {
+  std::string any;
+  if (value.is_boolean()) {
+    any += kAnyBool;
+    any += value.get<bool>() ? '\1' : '\0';
+  } else if (value.is_number()) {
+    any += kAnyNumber;
+    append_fixed(any, value.get<double>());
+  } else {
+    const std::string text = value.is_string() ? value.get<std::string>() : to_json(with_summaries(value));
+    append_bytes(any, kAnyText, valid_utf8(first_characters(text, kLongestHyperparameter)));
+  }
+  std::string pair;
+  append_bytes(pair, kFirstBytes, valid_utf8(key));
+  append_bytes(pair, kSecondBytes, any);
+  return pair;
+}
+
+// tensorflow/core/framework/tensor.proto.
+constexpr char kTensorType = 1 << 3 | 0;
+constexpr char kTensorShape = 2 << 3 | 2;
+constexpr char kTensorText = 8 << 3 | 2;
+constexpr char kTypeText = 7;  ///< DT_STRING
+
+/// The summary that lists a run in TensorBoard's tab HPARAMS; empty if the configuration is.
+std::string hyperparameters(const Value& config) {
+  std::string info, prefix;
+  if (config.is_object())
+    for_each_leaf(config, prefix, [&](std::string_view key, const Value& value) {
+      append_bytes(info, kFirstBytes, hyperparameter(key, value));
+    });
+  if (info.empty()) return {};
+  info += kSessionStartTime;
+  append_fixed(info, unix_seconds(wall_now()));
+  std::string data, plugin, metadata, value, summary;
+  append_bytes(data, kSessionStartInfo, info);
+  append_bytes(plugin, kFirstBytes, "hparams");
+  append_bytes(plugin, kSecondBytes, data);
+  append_bytes(metadata, kFirstBytes, plugin);
+  append_bytes(value, kValueTag, "_hparams_/session_start_info");
+  // The plugin reads the metadata alone, but readers want a tensor: DT_FLOAT of shape [0].
+  append_bytes(value, kValueTensor, std::string_view("\x08\x01\x12\x02\x12\x00", 6));
+  append_bytes(value, kValueMetadata, metadata);
+  append_bytes(summary, kSummaryValue, value);
+  return summary;
+}
+
 void append_wall_time(std::string& out) {
   out += kEventWallTime;
   append_fixed(out, unix_seconds(wall_now()));
@@ -78,6 +141,12 @@ void TensorBoardSink::start(const Value& config) {
   append_wall_time(event_);
   append_bytes(event_, kEventFileVersion, "brain.Event:2");
   append_record(event_);
+  const std::string hparams = hyperparameters(config);
+  if (hparams.empty()) return;
+  event_.clear();
+  append_wall_time(event_);
+  append_bytes(event_, kEventSummary, hparams);
+  append_record(event_);
 }
 
 void TensorBoardSink::write(const Value& result, long step) {
@@ -88,6 +157,8 @@ void TensorBoardSink::write(const Value& result, long step) {
       append_scalar(key, static_cast<float>(value.get<double>()), position++);
     else if (value.is_boolean())
       append_scalar(key, value.get<bool>() ? 1.0F : 0.0F, position++);
+    else if (const auto array = array_in(value))
+      append_text(key, to_json(summary(*array)));
   };
   for (const auto& [key, value] : result.get_ref<const Value::object_t&>()) {
     const bool is_config = key == kConfigKey && value == config_;
@@ -115,6 +186,19 @@ void TensorBoardSink::append_scalar(std::string_view key, float number, std::siz
   }
   summary_ += slot.encoded;
   append_fixed(summary_, number);
+}
+
+void TensorBoardSink::append_text(std::string_view key, std::string_view text) {
+  std::string plugin, metadata, tensor, value;
+  append_bytes(plugin, kFirstBytes, "text");
+  append_bytes(metadata, kFirstBytes, plugin);
+  tensor += {kTensorType, kTypeText};
+  append_bytes(tensor, kTensorShape, "");
+  append_bytes(tensor, kTensorText, text);
+  append_bytes(value, kValueTag, valid_utf8(key));
+  append_bytes(value, kValueTensor, tensor);
+  append_bytes(value, kValueMetadata, metadata);
+  append_bytes(summary_, kSummaryValue, value);
 }
 
 void TensorBoardSink::append_record(std::string_view event) {

@@ -11,8 +11,9 @@
 namespace lockstep::metrics {
 
 /// events.out.tfevents.<time>.<hostname>.<n>: an event file for TensorBoard, a new one at every start(). Each result is
-/// one event with a scalar for every number or bool; the tag is its key, nested keys joined by `/`. The run's
-/// configuration, which never changes, is left out.
+/// one event with a scalar for every number or bool, and with the JSON of summary() for every array, as a text; the tag
+/// is its key, nested keys joined by `/`. The run's configuration, which never changes, is written once at the start,
+/// as hyperparameters for the tab HPARAMS.
 ///
 /// The format is TFRecord (length, its masked CRC-32C, data, its masked CRC-32C) around protobuf messages `Event`,
 /// written by hand, because the protobuf library would clash with the one inside TensorFlow.
@@ -34,6 +35,7 @@ class TensorBoardSink final : public ReportSink {
     std::string encoded;
   };
   void append_scalar(std::string_view key, float number, std::size_t position);
+  void append_text(std::string_view key, std::string_view text);
   void append_record(std::string_view event);
 
   std::filesystem::path directory_;

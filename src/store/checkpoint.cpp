@@ -2,6 +2,8 @@
 #include <lockstep/error.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -14,8 +16,10 @@
 #include "store/manifest.h"
 #include "store/part_writer.h"
 #include "store/safetensors.h"
+#include "store/shared_checkpoint.h"
 #include "store/tree.h"
 #include "store/verify.h"
+#include "sys/shared_memory.h"
 
 namespace lockstep {
 namespace {
@@ -44,6 +48,9 @@ bool is_inside(const fs::path& root, const fs::path& path) {
 struct Checkpoint::Contents {
   std::optional<fs::path> directory;
   store::FileMap memory;  ///< including manifest.json, if there is one
+  /// In shared memory: the files, but manifest.json, which is in `memory`. Their hashes need not be checked.
+  std::optional<sys::Mapping> shared;
+  std::map<std::string, std::span<const std::byte>, std::less<>> ranges;
 
   mutable std::mutex mutex;
   mutable bool manifest_read = false;
@@ -95,8 +102,16 @@ struct Checkpoint::Contents {
     verified.insert(name);
   }
 
+  /// A file in memory, also manifest.json; nothing if there is none.
+  std::optional<std::span<const std::byte>> find(const std::string& name) const {
+    if (const auto range = ranges.find(name); range != ranges.end()) return range->second;
+    const auto file = memory.find(name);
+    return file == memory.end() ? std::nullopt : std::optional(std::as_bytes(std::span(file->second)));
+  }
+
   std::vector<store::MemoryFile> memory_files() const {
     std::vector<store::MemoryFile> files;
+    for (const auto& [name, bytes] : ranges) files.push_back({name, bytes});
     for (const auto& [name, bytes] : memory)
       if (name != kManifestName) files.push_back({name, std::as_bytes(std::span(bytes))});
     return files;
@@ -171,9 +186,9 @@ std::vector<Tensor> Checkpoint::tensors() const {
   const std::lock_guard lock(contents.mutex);
   std::span<const std::byte> bytes;
   if (!contents.directory) {
-    const auto file = contents.memory.find(kTensors);
-    if (file == contents.memory.end()) return {};
-    bytes = std::as_bytes(std::span(file->second));
+    const auto file = contents.find(kTensors);
+    if (!file) return {};
+    bytes = *file;
   } else {
     if (!contents.tensors) {
       const auto path = contents.locate(kTensors);
@@ -248,9 +263,10 @@ Bytes Checkpoint::read(const std::string& file) const {
     if (!path) missing();
     bytes = sys::files().read_file(*path);
   } else {
-    const auto found = contents.memory.find(file);
-    if (found == contents.memory.end() || file == kManifestName) missing();
-    bytes = found->second;
+    const auto found = contents.find(file);
+    if (!found || file == kManifestName) missing();
+    const auto* data = reinterpret_cast<const std::uint8_t*>(found->data());
+    bytes.assign(data, data + found->size());
   }
   const std::lock_guard lock(contents.mutex);
   contents.check(file, std::as_bytes(std::span(bytes)));
@@ -263,7 +279,8 @@ std::vector<std::string> Checkpoint::files() const {
     for (auto& file : store::list_tree(sys::files(), *contents_->directory, store::Links::follow_inside))
       names.push_back(std::move(file.name));
   } else {
-    for (const auto& [name, bytes] : contents_->memory) names.push_back(name);
+    for (const auto& file : contents_->memory_files()) names.push_back(file.name);
+    std::ranges::sort(names);
   }
   std::erase(names, std::string(kManifestName));
   return names;
@@ -289,8 +306,24 @@ void Checkpoint::verify() const {
   for (const auto& file : contents_->memory_files()) contents_->check(file.name, file.bytes);
   if (const auto& manifest = contents_->read_manifest())
     for (const auto& entry : manifest->files)
-      if (!contents_->memory.contains(entry.name))
+      if (!contents_->find(entry.name))
         throw StorageError("[checkpoint] " + in_quotes(entry.name) + " of " + contents_->title() + " is missing");
+}
+
+Checkpoint detail::checkpoint_in(const fs::path& memory, const std::vector<SharedFile>& files,
+                                 const std::string& manifest, bool is_fixed) {
+  auto contents = std::make_shared<Checkpoint::Contents>();
+  const sys::OpenFile opened = sys::files().open(memory, sys::OpenMode::read);
+  std::int64_t end = 0;
+  for (const SharedFile& file : files) end = std::max(end, file.offset + file.size);
+  contents->shared = sys::map_shared(opened.fd.get(), static_cast<std::uint64_t>(end));
+  for (const SharedFile& file : files) {
+    contents->ranges[file.name] =
+        contents->shared->bytes().subspan(static_cast<std::size_t>(file.offset), static_cast<std::size_t>(file.size));
+    if (is_fixed) contents->verified.insert(file.name);
+  }
+  contents->memory.emplace(std::string(kManifestName), Bytes(manifest.begin(), manifest.end()));
+  return Checkpoint(std::move(contents));
 }
 
 }  // namespace lockstep

@@ -93,7 +93,7 @@ void write_function(sys::Files& files, const fs::path& run, std::span<const std:
   } catch (const StorageError&) {
     // Sharing only saves space; the run works without it.
   }
-  files.replace_file(path, bytes);
+  files.replace_file_unsynced_name(path, bytes);
   if (!directory) return;
   try {
     remove_unused(files, *directory);

@@ -14,11 +14,11 @@ namespace lockstep::store {
 /// Files of at least this size are shared between the runs of a storage path.
 inline constexpr std::size_t kSharedFunction = std::size_t{1} << 20;
 
-/// Writes function.pkl in the run directory `run`, durably. A large file is a hard link to
-/// `<storage_path>/.lockstep/functions/<sha256>.pkl`, so that equal contents are stored once for any number of runs. If
-/// the file system does not support links, or that directory belongs to somebody else, it is a separate file. `sha256`
-/// is that of `bytes`, in hexadecimal; if it is empty, nothing is shared. Nothing is written if the file already has
-/// these contents.
+/// Writes function.pkl in the run directory `run`. A power cut before run.json is written may undo it. A large file is
+/// a hard link to `<storage_path>/.lockstep/functions/<sha256>.pkl`, so that equal contents are stored once for any
+/// number of runs. If the file system does not support links, or that directory belongs to somebody else, it is a
+/// separate file. `sha256` is that of `bytes`, in hexadecimal; if it is empty, nothing is shared. Nothing is written if
+/// the file already has these contents.
 void write_function(sys::Files& files, const std::filesystem::path& run, std::span<const std::uint8_t> bytes,
                     const std::string& sha256);
 

@@ -91,6 +91,7 @@ FileEntry PartWriter::write_one(const std::string& name, std::uint64_t size, Fil
 }
 
 void PartWriter::sync_directories() {
+  if (directories_.insert(directory_).second) files_.make_directory(directory_);  // a checkpoint without files
   // Deepest first: a name must not be durable before its contents.
   for (auto directory = directories_.rbegin(); directory != directories_.rend(); ++directory)
     files_.sync_directory(*directory);

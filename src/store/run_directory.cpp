@@ -123,9 +123,7 @@ void RunDirectory::lock() {
                     (pid != 0 ? " (pid " + std::to_string(pid) + ")" : "") + "; wait for its end or stop it first");
 }
 
-void RunDirectory::make_logs() {
-  if (files_.make_directory(logs())) files_.sync_directory(path_);
-}
+void RunDirectory::make_logs() { files_.make_directory(logs()); }
 
 fs::path RunDirectory::file_path(std::string_view name) const {
   if (name.find('/') != std::string_view::npos || !file_name_problem(name).empty())
@@ -133,7 +131,7 @@ fs::path RunDirectory::file_path(std::string_view name) const {
   return path_ / name;
 }
 
-void RunDirectory::write_run_json(const Value& run) { write_file(kRunJson, to_pretty_json(run)); }
+void RunDirectory::write_run_json(const Value& run) { files_.replace_file(file_path(kRunJson), to_pretty_json(run)); }
 
 Value RunDirectory::read_json(std::string_view name) const {
   const auto path = file_path(name);
@@ -141,11 +139,11 @@ Value RunDirectory::read_json(std::string_view name) const {
 }
 
 void RunDirectory::write_file(std::string_view name, std::span<const std::uint8_t> bytes) {
-  files_.replace_file(file_path(name), std::as_bytes(bytes));
+  files_.replace_file_unsynced_name(file_path(name), std::as_bytes(bytes));
 }
 
 void RunDirectory::write_file(std::string_view name, std::string_view text) {
-  files_.replace_file(file_path(name), text);
+  files_.replace_file_unsynced_name(file_path(name), std::as_bytes(std::span(text)));
 }
 
 Bytes RunDirectory::read_file(std::string_view name) const { return files_.read_file(file_path(name)); }

@@ -64,7 +64,8 @@ class RunDirectory {
   Value read_run_json() const { return read_json("run.json"); }
   /// Reads run.json or params.json. Throws StorageError if it is not JSON.
   Value read_json(std::string_view name) const;
-  /// Writes params.json, function.pkl or a similar file; the name is one path component.
+  /// Writes params.json or a similar file; the name is one path component. A power cut before the next
+  /// write_run_json() returns may undo it.
   void write_file(std::string_view name, std::span<const std::uint8_t> bytes);
   void write_file(std::string_view name, std::string_view text);
   Bytes read_file(std::string_view name) const;

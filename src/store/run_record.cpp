@@ -12,6 +12,7 @@
 #include "base/failure.h"
 #include "base/json.h"
 #include "base/version.h"
+#include "store/run_directory.h"
 #include "sys/node.h"
 #include "sys/process.h"
 
@@ -132,6 +133,7 @@ RunRecord read_record(const Value& value, std::string& problem) {
   fields.take("training_iteration", record.training_iteration);
   fields.take("time_total_s", record.time_total_s);
   fields.take("next_seq", record.next_seq);
+  fields.take("checkpoints_skipped", record.checkpoints_skipped);
   fields.take("trial_id", record.trial_id);
   fields.take("experiment_id", record.experiment_id);
   fields.take("function_sha256", record.function_sha256);
@@ -153,8 +155,12 @@ RunRecord read_record(const Value& value, std::string& problem) {
 }  // namespace
 
 DriverProcess DriverProcess::current() {
+  const auto read = [](int pid) {
+    return DriverProcess{pid, sys::process_status(pid).value_or(sys::ProcessStatus{}).start_ticks, sys::host_name()};
+  };
   const int pid = ::getpid();
-  return {pid, sys::process_status(pid).value_or(sys::ProcessStatus{}).start_ticks, sys::host_name()};
+  static const DriverProcess first = read(pid);
+  return first.pid == pid ? first : read(pid);  // in a forked child
 }
 
 void RunRecord::begin_attempt(int number, int world_size, std::vector<std::string> nodes, double time) {
@@ -190,6 +196,7 @@ Value RunRecord::to_value() const {
               {"training_iteration", training_iteration},
               {"time_total_s", time_total_s},
               {"next_seq", next_seq},
+              {"checkpoints_skipped", checkpoints_skipped},
               {"trial_id", trial_id},
               {"experiment_id", experiment_id},
               {"function_sha256", function_sha256},
@@ -213,6 +220,21 @@ RunRecord RunRecord::from_value(const Value& value, std::string* problem) {
   if (problem == nullptr && !first.empty()) throw StorageError(kNotOurs + first);
   if (problem != nullptr) *problem = std::move(first);
   return record;
+}
+
+void finish_record(const std::filesystem::path& run, const Value& metrics, double time) {
+  RunDirectory directory(run);
+  if (!directory.exists()) return;
+  RunRecord record = RunRecord::from_value(directory.read_run_json());
+  if (record.state != "running") return;
+  record.state = "finished";
+  record.finished = time;
+  record.end_attempt("finished", time);
+  if (metrics.is_object())
+    for (const auto& [key, value] : metrics.items()) record.metrics[key] = value;
+  if (const auto iteration = record.metrics.find("training_iteration"); iteration != record.metrics.end())
+    record.training_iteration = static_cast<std::int64_t>(number_of(*iteration).value_or(0));
+  directory.write_run_json(record.to_value());
 }
 
 }  // namespace lockstep::store

@@ -4,6 +4,7 @@
 #include <lockstep/value.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,7 @@ struct DriverProcess {
 /// replaced as a whole, by a rename.
 struct RunRecord {
   std::string name;
-  std::string state = "running";  ///< running, finished, failed, interrupted, stopped
+  std::string state = "running";  ///< running, finished, failed, interrupted, stopped, preempted
   std::string trainer;
   int num_workers = 1;
   int attempt = 0;                                ///< the latest
@@ -40,6 +41,7 @@ struct RunRecord {
   std::int64_t training_iteration = 0;
   double time_total_s = 0;
   int next_seq = 0;
+  int checkpoints_skipped = 0;  ///< with when_busy = "skip"
   std::string trial_id, experiment_id;
   std::string function_sha256;       ///< of function.pkl; empty: there is none
   std::string function_sha256_next;  ///< of the file that is about to replace it
@@ -64,5 +66,9 @@ struct RunRecord {
   /// default, and the first such field is named there. Throws StorageError if `value` is not an object.
   static RunRecord from_value(const Value& value, std::string* problem = nullptr);
 };
+
+/// For a run whose driver was killed when nothing was left to do: its record says that it has finished. `metrics` is
+/// its last report. Does nothing if there is no record, or if it says how the run ended.
+void finish_record(const std::filesystem::path& run, const Value& metrics, double time);
 
 }  // namespace lockstep::store

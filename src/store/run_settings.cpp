@@ -94,6 +94,14 @@ Value to_value(const DataConfig& config) {
   return out;
 }
 
+Value to_value(const EngineConfig& engine) {
+  Value out = Value::object();
+  write_settings(engine, out);
+  return out;
+}
+
+void read_engine_settings(const Value& in, EngineConfig& engine) { read_settings(in, engine); }
+
 RunSettings run_settings_from(const Value& config_run) {
   return read_as_written("run.json", [&] {
     RunSettings settings;

@@ -34,6 +34,10 @@ struct RunSettings {
 
 Value to_value(const RunSettings& settings);
 Value to_value(const DataConfig& config);
+Value to_value(const EngineConfig& engine);
+
+/// Reads what `in` has. Throws another error than ConfigError if a value has another type.
+void read_engine_settings(const Value& in, EngineConfig& engine);
 
 /// The inverse. Missing values keep their defaults; throws StorageError if a value has another type.
 RunSettings run_settings_from(const Value& config_run);

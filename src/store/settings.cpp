@@ -84,9 +84,18 @@ bool seconds(const Duration& value) { return value.count() > 0 && std::isfinite(
 bool seconds_or_nothing(const std::optional<Duration>& value) { return !value || seconds(*value); }
 bool strategy(const std::string& value) { return is_one_of(value, {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}); }
 bool order(const std::string& value) { return is_one_of(value, {"max", "min"}); }
-bool shown_ranks(const std::string& value) { return is_one_of(value, {"rank0", "all", "none"}); }
+/// Also ranks, as "0,2": not for users of RunConfig, but for `lockstep run`.
+bool shown_ranks(const std::string& value) {
+  const bool is_list = !value.empty() && value.find_first_not_of("0123456789,") == std::string::npos;
+  return is_list || is_one_of(value, {"rank0", "all", "none"});
+}
+bool not_empty(const std::string& value) { return !value.empty(); }
+bool when_busy(const std::string& value) { return is_one_of(value, {"wait", "skip"}); }
 bool window(const std::int64_t& value) { return value >= 1 && value <= std::int64_t{1} << 62; }
 bool prefetch(const int& value) { return value >= 1 && value <= 1000; }
+bool engine(const std::string& value) { return is_one_of(value, {"auto", "local", "slurm", "ray", "ssh", "join"}); }
+bool positive_or_nothing(const std::optional<int>& value) { return !value || *value >= 1; }
+bool port(const std::optional<int>& value) { return !value || (*value >= 1 && *value <= 65535); }
 bool tail(const std::string& value) { return is_one_of(value, {"pad", "drop", "uneven"}); }
 
 }  // namespace allowed
@@ -109,14 +118,33 @@ std::optional<WrongSetting> problem_of(const ScalingConfig& scaling) {
 
 std::optional<WrongSetting> problem_of(const FailureConfig& failure) { return problem_of_one(failure); }
 
-std::optional<WrongSetting> problem_of(const CheckpointConfig& checkpoint) { return problem_of_one(checkpoint); }
+std::optional<WrongSetting> problem_of(const CheckpointConfig& checkpoint) {
+  if (auto problem = problem_of_one(checkpoint)) return problem;
+  if (checkpoint.when_busy == "skip" && checkpoint.keep_all_ranks)
+    return WrongSetting{"when_busy",
+                        "with keep_all_ranks it must be 'wait': a checkpoint needs the parts of all ranks"};
+  return std::nullopt;
+}
 
 std::optional<WrongSetting> problem_of(const DataConfig& data) { return problem_of_one(data); }
+
+std::optional<WrongSetting> problem_of(const EngineConfig& engine) {
+  if (auto problem = problem_of_one(engine)) return problem;
+  if (!engine.hosts.empty() && !engine.hostfile.empty())
+    return WrongSetting{"hostfile", "hosts names the hosts already; give one of the two"};
+  if (!engine.hosts.empty() && engine.kind != "ssh" && engine.kind != "auto")
+    return WrongSetting{"hosts", "only the engine 'ssh' has hosts"};
+  return std::nullopt;
+}
 
 std::optional<WrongSetting> problem_of(const RunConfig& run) {
   if (auto problem = problem_of_one(run)) return problem;
   if (const auto why = run.name.empty() ? "" : run_name_problem(run.name); !why.empty())
     return WrongSetting{"name", "it " + std::string(why) + "; choose one path component such as 'digits-1'"};
+  if (run.resume == "auto" && run.name.empty())
+    return WrongSetting{"resume", "it needs a name, by which the run is found again: RunConfig(name='digits-1')"};
+  if (run.resume != "auto" && run.resume != "never" && !run.name.empty())
+    return WrongSetting{"resume", "a path names the run, so leave out name"};
   if (run.max_report_size > 1 << 30) return WrongSetting{"max_report_size", "it must be at most 2**30 bytes"};
   for (const auto& [name, least] : run.stop) {
     if (name.empty()) return WrongSetting{"stop", "the name '' is not the name of a metric"};
@@ -142,6 +170,7 @@ void validate(const TrainerOptions& options) {
   store::check_settings(options.run);
   store::check_settings(options.run.failure);
   store::check_settings(options.run.checkpoint);
+  store::check_settings(options.run.engine);
 }
 
 void validate(const DataConfig& config) { store::check_settings(config); }

@@ -51,9 +51,14 @@ bool seconds_or_nothing(const std::optional<std::chrono::duration<double>>& valu
 bool strategy(const std::string& value);
 bool order(const std::string& value);
 bool shown_ranks(const std::string& value);
+bool not_empty(const std::string& value);
+bool when_busy(const std::string& value);
 bool window(const std::int64_t& value);
 bool prefetch(const int& value);
 bool tail(const std::string& value);
+bool engine(const std::string& value);
+bool positive_or_nothing(const std::optional<int>& value);
+bool port(const std::optional<int>& value);
 
 }  // namespace allowed
 
@@ -72,7 +77,8 @@ template <>
 struct Settings<FailureConfig> {
   static constexpr const char* kName = "FailureConfig";
   static constexpr std::tuple kFields{
-      Setting{"max_failures", &FailureConfig::max_failures, "-1 (no limit), 0 or more", allowed::from<-1>}};
+      Setting{"max_failures", &FailureConfig::max_failures, "-1 (no limit), 0 or more", allowed::from<-1>},
+      Setting{"count_node_failures", &FailureConfig::count_node_failures, "True or False"}};
 };
 
 template <>
@@ -83,7 +89,29 @@ struct Settings<CheckpointConfig> {
               allowed::count_or_nothing},
       Setting{"checkpoint_score_attribute", &CheckpointConfig::score_attribute, "the name of a metric or None"},
       Setting{"checkpoint_score_order", &CheckpointConfig::score_order, "one of 'max', 'min'", allowed::order},
-      Setting{"keep_all_ranks", &CheckpointConfig::keep_all_ranks, "True or False"}};
+      Setting{"keep_all_ranks", &CheckpointConfig::keep_all_ranks, "True or False"},
+      Setting{"persist_every", &CheckpointConfig::persist_every, "an int of at least 1", allowed::from<1>},
+      Setting{"when_busy", &CheckpointConfig::when_busy, "'wait' or 'skip'", allowed::when_busy}};
+};
+
+template <>
+struct Settings<EngineConfig> {
+  static constexpr const char* kName = "EngineConfig";
+  static constexpr const char* kSeconds = "a positive number of seconds or a timedelta";
+  static constexpr std::tuple kFields{
+      Setting{"kind", &EngineConfig::kind, "one of 'auto', 'local', 'slurm', 'ray', 'ssh', 'join'", allowed::engine},
+      Setting{"nodes", &EngineConfig::nodes, "an int of at least 1, or None", allowed::positive_or_nothing},
+      Setting{"hosts", &EngineConfig::hosts, "hosts such as 'a:8,b:8', a list of them, or None"},
+      Setting{"hostfile", &EngineConfig::hostfile, "a path or None"},
+      Setting{"address", &EngineConfig::address, "the address of a Ray cluster or None"},
+      Setting{"port", &EngineConfig::port, "a port from 1 to 65535, or None", allowed::port},
+      Setting{"secret_file", &EngineConfig::secret_file, "a path or None"},
+      Setting{"head_works", &EngineConfig::head_works, "True, False or None"},
+      Setting{"network_interface", &EngineConfig::network_interface,
+              "the name of an interface such as 'eth0', or None"},
+      Setting{"node_timeout", &EngineConfig::node_timeout, kSeconds, allowed::seconds},
+      Setting{"start_timeout", &EngineConfig::start_timeout, kSeconds, allowed::seconds},
+      Setting{"replace_timeout", &EngineConfig::replace_timeout, kSeconds, allowed::seconds}};
 };
 
 template <>
@@ -102,8 +130,14 @@ struct Settings<RunConfig> {
       Setting{"max_report_size", &RunConfig::max_report_size, "an int of at least 1", allowed::from<1>},
       Setting{"stop", &RunConfig::stop,
               "a dict such as {\"training_iteration\": 10}, a function of trial id and result, or None"},
+      Setting{"resume", &RunConfig::resume, "'never', 'auto' or the path of a run", allowed::not_empty, false},
+      Setting{"preemption", &RunConfig::preemption,
+              "the path of a file, a command with its arguments (a list, or a text with spaces), or None"},
+      Setting{"preemption_grace", &RunConfig::preemption_grace, "a positive number of seconds or a timedelta",
+              allowed::seconds},
       Setting{"wait_for_resources", &RunConfig::wait_for_resources, "True or False"},
-      Setting{"log_to_console", &RunConfig::log_to_console, "'rank0', 'all' or 'none'", allowed::shown_ranks}};
+      Setting{"log_to_console", &RunConfig::log_to_console, "'rank0', 'all' or 'none'", allowed::shown_ranks},
+      Setting{"engine", &RunConfig::engine, "'auto', 'local', 'slurm', 'ray', 'ssh', 'join', an EngineConfig or None"}};
 };
 
 template <>
@@ -138,6 +172,7 @@ std::optional<WrongSetting> problem_of(const FailureConfig& failure);
 std::optional<WrongSetting> problem_of(const CheckpointConfig& checkpoint);
 std::optional<WrongSetting> problem_of(const RunConfig& run);
 std::optional<WrongSetting> problem_of(const DataConfig& data);
+std::optional<WrongSetting> problem_of(const EngineConfig& engine);
 
 /// Throws ConfigError: "[RunConfig] verbose is -1; it must be an int of at least 0".
 [[noreturn]] void refuse_setting(std::string_view where, std::string_view setting, std::string_view value,

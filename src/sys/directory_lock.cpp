@@ -5,6 +5,8 @@
 #include <sys/file.h>
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "sys/files.h"
 
@@ -13,6 +15,8 @@ namespace {
 
 /// is_held() takes a shared lock for a moment. After this many tries that met only such locks, take() gives up.
 constexpr int kTries = 1000;
+/// After these, take() sleeps between tries: on a busy machine the other process may not run for a while.
+constexpr int kQuickTries = 100;
 
 }  // namespace
 
@@ -35,7 +39,10 @@ std::optional<DirectoryLock> DirectoryLock::lock(Descriptor opened) {
     if (::flock(opened.get(), LOCK_SH | LOCK_NB) != 0) return std::nullopt;
     // Nobody holds it: another process was in is_held().
     ::flock(opened.get(), LOCK_UN);
-    ::sched_yield();
+    if (i < kQuickTries)
+      ::sched_yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   return std::nullopt;
 }

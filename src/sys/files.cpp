@@ -193,6 +193,11 @@ void Files::drop(const fs::path& path) noexcept {
 }
 
 void Files::replace_file(const fs::path& path, std::span<const std::byte> bytes) {
+  replace_file_unsynced_name(path, bytes);
+  sync_directory(parent_of(path));
+}
+
+void Files::replace_file_unsynced_name(const fs::path& path, std::span<const std::byte> bytes) {
   fs::path partial = path;
   partial += ".partial";
   try {
@@ -205,7 +210,6 @@ void Files::replace_file(const fs::path& path, std::span<const std::byte> bytes)
     drop(partial);
     throw;
   }
-  sync_directory(parent_of(path));
 }
 
 void Files::replace_file(const fs::path& path, std::string_view text) {

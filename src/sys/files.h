@@ -105,6 +105,8 @@ class Files {
   /// Writes `<name>.partial` beside it first, and removes that on an error.
   void replace_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
   void replace_file(const std::filesystem::path& path, std::string_view text);
+  /// The same, but the new contents may be lost in a power cut until the directory is synced.
+  void replace_file_unsynced_name(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
  private:
   void drop(const std::filesystem::path& path) noexcept;

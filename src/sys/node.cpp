@@ -71,20 +71,26 @@ Memory memory() {
   return memory;
 }
 
-std::string node_ip() {
-  const std::string wanted = default_interface();
-  std::string address = kLoopback;
+std::map<std::string, std::string> interface_addresses() {
+  std::map<std::string, std::string> addresses;
   ifaddrs* all = nullptr;
-  if (wanted.empty() || getifaddrs(&all) != 0) return address;
+  if (getifaddrs(&all) != 0) return addresses;
   for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || wanted != each->ifa_name) continue;
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || (each->ifa_flags & IFF_UP) == 0) continue;
     char text[INET_ADDRSTRLEN];
     inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr, text, sizeof text);
-    address = text;
-    break;
+    addresses.emplace(each->ifa_name, text);
   }
   freeifaddrs(all);
-  return address;
+  return addresses;
+}
+
+std::string node_ip() {
+  const auto addresses = interface_addresses();
+  if (const auto found = addresses.find(default_interface()); found != addresses.end()) return found->second;
+  for (const auto& [name, address] : addresses)
+    if (!address.starts_with("127.")) return address;
+  return kLoopback;
 }
 
 int usable_cores() {

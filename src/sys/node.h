@@ -11,8 +11,10 @@ namespace lockstep::sys {
 inline constexpr const char* kLoopback = "127.0.0.1";
 
 std::string host_name();
+/// The IPv4 addresses of the interfaces that are up, by name.
+std::map<std::string, std::string> interface_addresses();
 /// The address at which others would reach this node: that of the interface with the default route, otherwise that of
-/// the host name, otherwise kLoopback.
+/// any other interface, otherwise kLoopback.
 std::string node_ip();
 
 /// The machine's memory in bytes; zeros if it is unknown.

@@ -34,11 +34,6 @@ std::string mode_text(std::uint32_t mode) {
   return {text.data(), static_cast<std::size_t>(std::snprintf(text.data(), text.size(), "%04o", mode & 07777U))};
 }
 
-bool storage_is_trusted() {
-  const char* given = std::getenv("LOCKSTEP_TRUST_STORAGE");
-  return given != nullptr && std::string_view(given) == "1";
-}
-
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) {
   throw StorageError("[storage] " + in_quotes(path.native()) + " is not used: " + why);
 }
@@ -62,36 +57,43 @@ bool is_link(int directory, const std::string& name) {
   return ::fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(status.st_mode);
 }
 
-}  // namespace
-
-void check_private(const FileInfo& info, const fs::path& path) {
+void check(const FileInfo& info, const fs::path& path, bool trusted) {
   if (info.kind == FileKind::symlink)
     refuse(path,
            "it is a link, and links are not followed in run directories; remove it, or give the path it leads to");
   if (info.kind != FileKind::file && info.kind != FileKind::directory)
     refuse(path, "it is neither a file nor a directory; remove it");
   const uid_t user = ::geteuid();
-  if (info.owner != user && !storage_is_trusted())
+  if (info.owner != user && !trusted)
     refuse(path, "it belongs to the user " + user_text(info.owner) + " (mode " + mode_text(info.mode) +
                      "), not to you, " + user_text(user) +
                      ", and could change while you use it; choose another name or storage_path. To continue "
                      "somebody else's run that you trust, copy it (cp -r) and restore the copy");
-  if ((info.mode & kOthersWrite) != 0 && !storage_is_trusted())
+  if ((info.mode & kOthersWrite) != 0 && !trusted)
     refuse(path, "other users can write to it (owner " + user_text(info.owner) + ", mode " + mode_text(info.mode) +
                      "), and could change it while you use it; choose another name or storage_path, or, if you trust "
                      "what is in it: chmod -R go-w " +
                      in_quotes(path.native()));
 }
 
+}  // namespace
+
+bool storage_is_trusted() {
+  const char* given = std::getenv("LOCKSTEP_TRUST_STORAGE");
+  return given != nullptr && std::string_view(given) == "1";
+}
+
+void check_private(const FileInfo& info, const fs::path& path) { check(info, path, storage_is_trusted()); }
+
 void PrivateFiles::enter(const fs::path& root) {
   Descriptor opened(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!opened) {
     const int error = errno;
-    if (const FileInfo found = info(root, false); found.kind != FileKind::none) check_private(found, root);
+    if (const FileInfo found = info(root, false); found.kind != FileKind::none) check(found, root, trusted_);
     throw_file_error("open the directory", root, error);
   }
   OpenFile directory{std::move(opened), root};
-  check_private(info_of(directory), root);
+  check(info_of(directory), root, trusted_);
   directory_ = std::move(directory.fd);
   root_ = root.has_filename() ? root : root.parent_path();  // without a trailing slash
 }
@@ -99,7 +101,7 @@ void PrivateFiles::enter(const fs::path& root) {
 OpenFile PrivateFiles::open(const fs::path& path, OpenMode mode) {
   OpenFile file = PosixFiles::open(path, mode);
   const bool existed = mode == OpenMode::read || mode == OpenMode::append;
-  if (existed && directory_ && below(root_, path)) check_private(info_of(file), path);
+  if (existed && directory_ && below(root_, path)) check(info_of(file), path, trusted_);
   return file;
 }
 

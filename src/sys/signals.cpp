@@ -39,11 +39,11 @@ struct SignalWatch::Slot {
 
 /// What the watches of this process share. The handler reads it without the mutex.
 struct SignalWatch::All {
-  static constexpr std::array kSignals{SIGINT, SIGTERM};
+  static constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1};
 
   static inline std::mutex mutex;
   static inline std::atomic<Slot*> slots = nullptr;
-  static inline std::array<struct sigaction, 2> before;
+  static inline std::array<struct sigaction, kSignals.size()> before;
   static inline std::atomic<int> pending = 0;  ///< the last signal since the first watch was made
   static inline std::atomic<int> owed = 0;     ///< raised when no watch is left
 
@@ -63,7 +63,7 @@ struct SignalWatch::All {
       slot->put(signal);
       then = std::min(then, slot->then.load());
     }
-    const auto& old = before[signal == SIGINT ? 0 : 1];
+    const auto& old = before[signal == SIGINT ? 0 : signal == SIGTERM ? 1 : 2];
     if (!is_watched) {
       // A fork without a watch of its own, or the last watch is just being destroyed. The signal is delivered again
       // when this returns.
@@ -92,6 +92,7 @@ struct SignalWatch::All {
       struct sigaction now {};
       sigaction(kSignals[i], nullptr, &now);
       if (is_ours(now) || ((now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_IGN)) continue;
+      if (kSignals[i] == SIGUSR1 && ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL)) continue;
       before[i] = now;
       struct sigaction ours {};
       ours.sa_sigaction = handle;
@@ -152,6 +153,8 @@ SignalWatch::~SignalWatch() {
 int SignalWatch::fd() const { return slot_->read.get(); }
 
 int SignalWatch::take() { return slot_->take(); }
+
+void SignalWatch::forgive(int signal) { All::owed.compare_exchange_strong(signal, 0); }
 
 void SignalWatch::put(int signal) { slot_->put(signal); }
 

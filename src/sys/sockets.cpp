@@ -30,6 +30,19 @@ std::pair<Descriptor, Descriptor> local_pair(int type) {
   return {Descriptor(fds[0]), Descriptor(fds[1])};
 }
 
+/// Adds the descriptors that a received message brought.
+void take_fds(msghdr& what, std::vector<Descriptor>& fds) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&what); header != nullptr; header = CMSG_NXTHDR(&what, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      fds.emplace_back(fd);
+    }
+  }
+}
+
 }  // namespace
 
 std::pair<Descriptor, Descriptor> socket_pair() { return local_pair(SOCK_STREAM); }
@@ -85,21 +98,25 @@ std::pair<std::vector<std::uint8_t>, std::vector<Descriptor>> receive_with_fds(i
   while (size < 0 && errno == EINTR);
   if (size < 0 && errno != ECONNRESET) fail("receive");
   std::vector<Descriptor> fds;
-  for (cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&what) : nullptr; header != nullptr;
-       header = CMSG_NXTHDR(&what, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-      fds.emplace_back(fd);
-    }
-  }
+  if (size > 0) take_fds(what, fds);
   if (size > 0 && (what.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
     throw EngineError("[sys.sockets] a packet was larger than " + std::to_string(kMaxPacket) +
                       " bytes or had more than " + std::to_string(kMaxFds) + " descriptors");
   bytes.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
   return {std::move(bytes), std::move(fds)};
+}
+
+ssize_t receive_some(int socket, std::span<std::uint8_t> into, std::vector<Descriptor>& fds, int flags) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxFds)> control;
+  iovec part{into.data(), into.size()};
+  msghdr what{};
+  what.msg_iov = &part;
+  what.msg_iovlen = 1;
+  what.msg_control = control.data();
+  what.msg_controllen = control.size();
+  const ssize_t size = ::recvmsg(socket, &what, flags | MSG_CMSG_CLOEXEC);
+  if (size > 0) take_fds(what, fds);
+  return size;
 }
 
 Descriptor sealed_memory(const char* name, std::span<const std::uint8_t> bytes) {

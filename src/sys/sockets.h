@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -24,6 +26,11 @@ Descriptor event_descriptor();
 void send_with_fds(int socket, std::span<const std::uint8_t> bytes, std::span<const int> fds);
 /// The next message and its descriptors (close-on-exec); empty bytes at end of stream.
 std::pair<std::vector<std::uint8_t>, std::vector<Descriptor>> receive_with_fds(int socket);
+
+/// Like recv() on a stream socket, with `flags`. Appends the descriptors that came with the bytes, close-on-exec; those
+/// for which this process has no room are lost. Descriptors arrive with the first byte that was sent with them, or
+/// earlier.
+ssize_t receive_some(int socket, std::span<std::uint8_t> into, std::vector<Descriptor>& fds, int flags);
 
 /// A sealed, read-only file in memory with these contents.
 Descriptor sealed_memory(const char* name, std::span<const std::uint8_t> bytes);

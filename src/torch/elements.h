@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/communicator.h"
+#include "collective/group.h"
 
 namespace lockstep::torch {
 

@@ -11,7 +11,9 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <map>
 #include <string_view>
 #include <thread>
@@ -103,6 +105,13 @@ Store make_store(Session& session, std::chrono::milliseconds timeout) {
   return c10::make_intrusive<c10d::TCPStore>(address, options);
 }
 
+collective::Place place_of(Session& session) {
+  const char* node = std::getenv("LOCKSTEP_COLLECTIVE_NODE");
+  if (node != nullptr && *node != '\0') return {node, session.node_address(rank()), false};
+  return {"node " + std::to_string(session.node_rank()), session.node_address(rank()),
+          session.local_world_size() == session.world_size()};
+}
+
 /// Rank 0 hosts the store, and every rank may be in the middle of a collective, so all ranks leave together. A rank
 /// that has waited too long for the others closes its connections, so that a rank that waits for it in a collective
 /// fails at once instead of waiting forever.
@@ -151,8 +160,7 @@ void join(const GroupOptions& options) {
   if (world_size() == 1) return;
   mine.store = make_store(*mine.session, options.timeout);
   const auto prefixed = c10::make_intrusive<c10d::PrefixStore>("lockstep", mine.store);
-  const auto [backend, type] =
-      make_backend(options.backend, prefixed, mine.session->node_address(rank()), options.timeout);
+  const auto [backend, type] = make_backend(options.backend, prefixed, place_of(*mine.session), options.timeout);
   mine.group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, rank(), world_size());
   mine.group->setBackend(c10::DeviceType::CPU, type, backend);
   mine.group->setDefaultBackend(type);
@@ -168,18 +176,19 @@ const Group& group() {
   return membership().group;
 }
 
-TypedBackend make_backend(const std::string& name, const Store& store, const std::string& address,
+TypedBackend make_backend(const std::string& name, const Store& store, const collective::Place& place,
                           std::chrono::milliseconds timeout) {
   if (name != kGloo) {
     try {
-      return {c10::make_intrusive<SharedMemoryBackend>(store, rank(), world_size(), timeout),
+      return {c10::make_intrusive<SharedMemoryBackend>(store, rank(), world_size(), timeout, place),
               c10d::ProcessGroup::BackendType::CUSTOM};
-    } catch (const collective::CannotShareMemory&) {
+    } catch (const collective::CannotShareMemory& error) {
       if (name != kAuto) throw;  // otherwise all ranks get here, and use the other backend
+      if (rank() == 0) std::cerr << "lockstep: warning: " << error.what() << "; these ranks use Gloo\n";
     }
   }
   const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(place.address));
   return {c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank(), world_size(), options),
           c10d::ProcessGroup::BackendType::GLOO};
 }

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <lockstep/session.h>
 
+#include "collective/nodes.h"
+
 namespace lockstep::torch {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
@@ -21,9 +23,9 @@ struct TypedBackend {
   c10::intrusive_ptr<c10d::Backend> backend;
   c10d::ProcessGroup::BackendType type;
 };
-/// The one place that chooses how ranks exchange CPU tensors: a backend of this rank on `store`. `address` is this
-/// node's; a backend that listens does so there.
-TypedBackend make_backend(const std::string& name, const Store& store, const std::string& address,
+/// The one place that chooses how ranks exchange CPU tensors: a backend of this rank on `store`. A backend that listens
+/// does so on the address of `place`.
+TypedBackend make_backend(const std::string& name, const Store& store, const collective::Place& place,
                           std::chrono::milliseconds timeout);
 /// The same for GPU tensors: NCCL. Throws ConfigError if this build does not have it.
 TypedBackend make_gpu_backend(const Store& store, int rank, int world, std::chrono::milliseconds timeout);

@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
+#include "collective/join_group.h"
 #include "torch/elements.h"
+#include "torch/gloo_links.h"
 #include "torch/sparse.h"
 
 namespace lockstep::torch {
@@ -34,7 +37,7 @@ namespace {
 
 using collective::Buffer;
 using collective::ConstBuffer;
-using Group = collective::Communicator;
+using Group = collective::Group;
 
 /// shutdown() waits at most this long for messages to be received.
 constexpr std::chrono::seconds kTimeForSends{30};
@@ -50,6 +53,9 @@ class PrefixedStore final : public collective::KeyValueStore {
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
     store_->wait({prefix_ + key}, timeout);
     return store_->get_to_str(prefix_ + key);
+  }
+  c10::intrusive_ptr<c10d::Store> part(const std::string& name) const {
+    return c10::make_intrusive<c10d::PrefixStore>(prefix_ + name, store_);
   }
 
  private:
@@ -126,11 +132,13 @@ std::vector<Piece> pieces(const Elements& elements, const at::Tensor& tensor, co
 // ---- the group ----------------------------------------------------------------------------------------------------
 
 SharedMemoryBackend::SharedMemoryBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                         Timeout timeout)
+                                         Timeout timeout, const collective::Place& place)
     : Backend(rank, size), timeout_(timeout) {
   PrefixedStore keys(store, rank);
   try {
-    group_ = Group::join(keys, rank, size, {.timeout = timeout, .join_timeout = timeout});
+    group_ = collective::join_group(keys, rank, size, {.timeout = timeout, .join_timeout = timeout}, place, [&] {
+      return connect_by_gloo(keys.part("links"), rank, size, place.address, timeout);
+    });
   } catch (const collective::CannotShareMemory&) {
     throw;
   } catch (const Error&) {
@@ -161,7 +169,7 @@ void SharedMemoryBackend::shutdown() {
     const std::lock_guard lock(mutex_);
     leaving.swap(group_);
   }
-  if (leaving && queue_->is_owner()) leaving->mail().finish_sends(std::min<Timeout>(timeout_, kTimeForSends));
+  if (leaving && queue_->is_owner()) leaving->finish_sends(std::min<Timeout>(timeout_, kTimeForSends));
 }
 
 c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::start(const Call& call, const Tensors& inputs, Tensors outputs,
@@ -418,8 +426,8 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::send(Tensors& tensors, int t
   const Elements whole(tensors[0]);
   auto work = c10::make_intrusive<ExchangeWork>(rank_, call.type, call.title, tensors, Tensors{}, 0);
   auto done = [work, whole, queue = queue_](const std::exception_ptr& error, int) { queue->end(work, error, -1); };
-  post([&](collective::Mailbox& mail) {
-    mail.post_send({whole.data(), whole.bytes(), to, tag, timeout_.load()}, std::move(done));
+  post([&](Group& group) {
+    group.post_send({whole.data(), whole.bytes(), to, tag, timeout_.load()}, std::move(done));
   });
   return work;
 }
@@ -442,8 +450,8 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryBackend::receive(const Call& call, Te
                                                                                      int source) {
     queue->end(work, stored(whole, mode, error), source);
   };
-  post([&](collective::Mailbox& mail) {
-    mail.post_receive({whole.data(), whole.bytes(), from, tag, timeout_.load()}, std::move(done));
+  post([&](Group& group) {
+    group.post_receive({whole.data(), whole.bytes(), from, tag, timeout_.load()}, std::move(done));
   });
   return work;
 }
@@ -453,7 +461,7 @@ void SharedMemoryBackend::post(const Post& post) const {
   const auto current = group();
   TORCH_CHECK(current, "this process group was shut down; make a new one");
   try {
-    post(current->mail());
+    post(*current);
   } catch (const ConfigError& error) {
     C10_THROW_ERROR(ValueError, error.what());
   }

@@ -11,15 +11,17 @@
 #include <string>
 #include <vector>
 
-#include "collective/communicator.h"
+#include "collective/group.h"
+#include "collective/nodes.h"
 #include "torch/elements.h"
 #include "torch/work_queue.h"
 
 namespace lockstep::torch {
 
-/// The c10d backend "lockstep": exchanges CPU tensors between processes of one machine through shared memory.
+/// The c10d backend "lockstep": exchanges CPU tensors between processes, on one node through shared memory, and between
+/// nodes by Gloo's transport.
 ///
-/// A thin layer on collective::Communicator, which has the contracts: the same bits on every rank and in every run, and
+/// A thin layer on collective::Group, which has the contracts: the same bits on every rank and in every run, and
 /// errors that name the rank that died, left or was silent. This layer adds tensors (any strided ones, contiguous or
 /// not; sparse ones in allreduce), c10d's calls, and a queue: asynchronous collectives run in a thread, in order;
 /// synchronous ones run in the caller's thread. Messages between two ranks do not use the queue.
@@ -31,10 +33,11 @@ class SharedMemoryBackend final : public c10d::Backend {
 
   static constexpr const char* kName = "lockstep";
 
-  /// Makes the group once all ranks have called it. Throws collective::CannotShareMemory on every rank if one of them
-  /// cannot reach the memory of rank 0: it runs on another machine, as another user, or in another container. Other
-  /// errors are c10::DistBackendError.
-  SharedMemoryBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Timeout timeout);
+  /// Makes the group once all ranks have called it. Throws collective::CannotShareMemory on every rank if ranks of one
+  /// node cannot share memory, because they are of different users or in different containers. Other errors are
+  /// c10::DistBackendError.
+  SharedMemoryBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Timeout timeout,
+                      const collective::Place& place = {});
   ~SharedMemoryBackend() override;
 
   const std::string getBackendName() const override { return kName; }
@@ -74,7 +77,7 @@ class SharedMemoryBackend final : public c10d::Backend {
   Result recvAnysource(Tensors& tensors, int tag) override;
 
  private:
-  using Group = collective::Communicator;
+  using Group = collective::Group;
   struct Call;  ///< what a c10d call and its options have in common
   using Exchange = std::function<void(Group& group)>;
   Result start(const Call& call, const Tensors& inputs, Tensors outputs, Exchange exchange);

@@ -16,7 +16,7 @@ namespace {
 
 using collective::Buffer;
 using collective::ConstBuffer;
-using Group = collective::Communicator;
+using Group = collective::Group;
 
 /// Every rank's tensor; `counts` is the number of rows of each.
 Tensors gather_unequal(Group& group, const at::Tensor& mine, const std::vector<std::int64_t>& counts, int along) {

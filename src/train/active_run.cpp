@@ -120,7 +120,7 @@ const driver::RunOutcome& ActiveRun::wait(std::optional<Seconds> timeout, const 
   while (!over_) {
     if (await(ended_, until, on_signal)) continue;
     std::ostringstream text;
-    text << "[wait] run " << in_quotes(name()) << " is not over after " << timeout->count() << " s; it goes on";
+    text << "[wait] run " << in_quotes(name()) << " has not ended after " << timeout->count() << " s; it continues";
     throw TimeoutError(text.str());
   }
   if (error_) std::rethrow_exception(error_);

@@ -5,6 +5,7 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <lockstep/run_handle.h>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -97,3 +98,13 @@ class ActiveRun {
 void run_in_background(const std::shared_ptr<ActiveRun>& run);
 
 }  // namespace lockstep::train
+
+namespace lockstep {
+
+/// Has no name outside of RunHandle: a public namespace `train` would clash with users' functions of that name.
+class RunHandle::Run : public train::ActiveRun {
+ public:
+  using ActiveRun::ActiveRun;
+};
+
+}  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -26,23 +27,68 @@ bool is_closed(int socket) {
 
 }  // namespace
 
-engine::Connection ProcessAgents::connect() {
+void ProcessAgents::start(const Watcher& watcher) {
+  const std::lock_guard lock(mutex_);
+  start_locked(watcher);
+}
+
+engine::Connection ProcessAgents::connect(const Watcher& watcher) {
+  const std::lock_guard lock(mutex_);
+  start_locked(watcher);
+  return engine::Connection(control_.get());
+}
+
+void ProcessAgents::start_locked(const Watcher& watcher) {
+  look_for_losses();
+  if (engine_) return;
+  auto started = make_();
+  engine::AgentSpec spec = spec_;
+  spec.interrupts = watcher.interrupts;
+  spec.say = watcher.say;
+  auto handles = started->start(spec);
+  control_ = std::move(handles.front().socket);
+  nodes_.clear();
+  for (const auto& handle : handles) take_in(handle);
+  started_ = alive();
+  engine_ = std::move(started);
+  owner_ = ::getpid();
+}
+
+void ProcessAgents::take_in(const engine::AgentHandle& handle) {
+  const auto index = static_cast<std::size_t>(handle.node);
+  if (index >= nodes_.size()) {
+    driver::NodeOffer none;
+    none.lost = true;
+    nodes_.resize(index + 1, none);
+  }
+  driver::NodeOffer offer{handle.name, handle.address, {}, {}};
+  for (const auto& [name, amount] : handle.resources)
+    if (name != "GPU") offer.amounts[name] = driver::to_amount(amount);
+  for (const std::string& id : handle.gpu_ids) offer.gpus.push_back({id, driver::kWhole});
+  offer.lost = !handle.works;
+  nodes_[index] = std::move(offer);
+  lost_.erase(handle.node);
+}
+
+std::ptrdiff_t ProcessAgents::alive() const { return std::ranges::count(nodes_, false, &driver::NodeOffer::lost); }
+
+std::vector<driver::NodeOffer> ProcessAgents::nodes() {
   const std::lock_guard lock(mutex_);
   look_for_losses();
-  if (!engine_) {
-    auto started = make_();
-    control_ = std::move(started->start(spec_).front().socket);
-    engine_ = std::move(started);
-    owner_ = ::getpid();
-  }
-  return engine::Connection(control_.get());
+  return nodes_;
+}
+
+bool ProcessAgents::may_get_nodes() {
+  const std::lock_guard lock(mutex_);
+  look_for_losses();
+  return engine_ && lost_since_ && now() < *lost_since_ + ticks(replace_timeout_);
 }
 
 void ProcessAgents::mark_lost(std::vector<driver::NodeOffer>& nodes) {
   const std::lock_guard lock(mutex_);
   look_for_losses();
   for (const int node : lost_)
-    if (static_cast<std::size_t>(node) < nodes.size()) nodes[static_cast<std::size_t>(node)].lost = true;
+    if (const auto index = static_cast<std::size_t>(node); index < nodes.size()) nodes[index].lost = true;
 }
 
 void ProcessAgents::sweep_if_dead() {
@@ -55,11 +101,17 @@ void ProcessAgents::look_for_losses() {
   for (const engine::LostNode& each : engine_->lost()) {
     log_debug("node " + std::to_string(each.node) + " is lost: " + each.why);
     lost_.insert(each.node);
+    if (const auto index = static_cast<std::size_t>(each.node); index < nodes_.size()) nodes_[index].lost = true;
+    if (!lost_since_) lost_since_ = now();
   }
+  for (const engine::AgentHandle& each : engine_->joined()) take_in(each);
+  if (alive() >= started_) lost_since_.reset();
   if (owner_ == ::getpid() && !lost_.contains(0) && !is_closed(control_.get())) return;
   control_.reset();
   engine_.reset();  // also ends what a dead agent left behind
   lost_.clear();
+  nodes_.clear();
+  lost_since_.reset();
 }
 
 ProcessAgents& process_agents() {
@@ -69,9 +121,9 @@ ProcessAgents& process_agents() {
 
 // ---------------------------------------------------------------- kept workers
 
-int AgentSlot::connect() {
+int AgentSlot::connect(const ProcessAgents::Watcher& watcher) {
   const std::lock_guard lock(connection_mutex_);
-  if (!connection_ || is_closed(connection_.fd())) connection_ = agents_.connect();
+  if (!connection_ || is_closed(connection_.fd())) connection_ = agents_.connect(watcher);
   return connection_.fd();
 }
 
@@ -107,7 +159,7 @@ class AgentSlot::Use {
 };
 
 std::optional<driver::RunOutcome> AgentSlot::run(driver::RunPlan& plan, std::uint64_t driven,
-                                                 const LeaseResources& lease) {
+                                                 const LeaseResources& lease, const ProcessAgents::Watcher& watcher) {
   if (in_run())
     throw ConfigError(
         "[worker_group] a callback of a run started another run on the same workers, which do one thing at a time; "
@@ -119,16 +171,14 @@ std::optional<driver::RunOutcome> AgentSlot::run(driver::RunPlan& plan, std::uin
     lease_ = *std::move(taken);
   }
   lease_.set_driven(driven);
-  plan.wiring.place = [this, scaling = plan.options.scaling, env = plan.program.fork_server.env] {
-    return lease_.place(scaling, env, [this](auto& nodes) { agents_.mark_lost(nodes); });
-  };
+  plan.wiring.place = [this, &plan] { return place(plan); };
   try {
-    const auto reconnect = [this] {
+    const auto reconnect = [&, this] {
       disconnect();
       if (stopped_.take()) throw EngineError("[worker_group] the workers were stopped");
-      return connect();
+      return connect(watcher);
     };
-    const driver::AgentAccess access{connect(), run_id_, reconnect};
+    const driver::AgentAccess access{connect(watcher), run_id_, reconnect};
     // A stop() that came before found no connection to end.
     if (stopped_.take()) {
       disconnect();
@@ -141,6 +191,20 @@ std::optional<driver::RunOutcome> AgentSlot::run(driver::RunPlan& plan, std::uin
     return outcome;
   } catch (...) {
     disconnect();
+    throw;
+  }
+}
+
+/// After a loss it waits for another node, unless the workers fit on the others without crowding them.
+std::optional<driver::Placement> AgentSlot::place(const driver::RunPlan& plan) {
+  const auto mark_lost = [this](auto& nodes) { agents_.mark_lost(nodes); };
+  const bool may_wait = agents_.may_get_nodes();
+  try {
+    auto placement = lease_.place(plan.options.scaling, plan.program.fork_server.env, mark_lost);
+    if (may_wait && placement.crowded) return std::nullopt;
+    return placement;
+  } catch (const Error&) {
+    if (may_wait) return std::nullopt;
     throw;
   }
 }

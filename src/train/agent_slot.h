@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,7 +11,9 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "driver/run_control.h"
 #include "driver/run_loop.h"
@@ -28,24 +31,45 @@ class ProcessAgents {
  public:
   using MakeEngine = std::function<std::unique_ptr<engine::Engine>()>;
 
-  explicit ProcessAgents(MakeEngine make, engine::AgentSpec spec = {}) : make_(std::move(make)), spec_(spec) {}
+  /// A lost node may be replaced within `replace_timeout`.
+  explicit ProcessAgents(MakeEngine make, engine::AgentSpec spec = {}, Seconds replace_timeout = Seconds(0))
+      : make_(std::move(make)), spec_(std::move(spec)), replace_timeout_(replace_timeout) {}
 
-  /// A connection for one run, or for a group of kept workers.
-  engine::Connection connect();
+  /// What may end the start of an engine that waits for nodes, and who is told about it.
+  struct Watcher {
+    std::vector<int> interrupts;
+    std::function<void(const std::string&)> say;
+  };
+
+  /// Lets the engine start the agents, unless they run. Throws what the engine throws.
+  void start(const Watcher& watcher = {});
+  /// A connection for one run, or for a group of kept workers. Starts the agents too.
+  engine::Connection connect(const Watcher& watcher = {});
+  /// All nodes by index, since the start, with those that are lost; none before it.
+  std::vector<driver::NodeOffer> nodes();
   /// Marks the nodes that the engine has lost.
   void mark_lost(std::vector<driver::NodeOffer>& nodes);
+  /// Whether fewer nodes than at the start are there, and it is worth while to wait for others.
+  bool may_get_nodes();
   /// Ends the processes that a dead agent left behind. Called when a run is over.
   void sweep_if_dead();
 
  private:
   void look_for_losses();
+  void start_locked(const Watcher& watcher);
+  void take_in(const engine::AgentHandle& handle);
+  std::ptrdiff_t alive() const;
 
   const MakeEngine make_;
   const engine::AgentSpec spec_;
+  const Seconds replace_timeout_;
   std::mutex mutex_;  // guards those below
   std::unique_ptr<engine::Engine> engine_;
   sys::Descriptor control_;
   std::set<int> lost_;  ///< nodes
+  std::vector<driver::NodeOffer> nodes_;
+  std::ptrdiff_t started_ = 0;  ///< how many nodes there were
+  std::optional<Instant> lost_since_;
   int owner_ = 0;
 };
 
@@ -69,7 +93,8 @@ class AgentSlot {
   /// Runs a plan that is complete but for `place`. `driven` is DrivenRun::id(). `lease` is called unless kept workers
   /// hold the resources already. Returns nothing if the run was stopped before it began. Throws ConfigError if it is
   /// called from a callback of a run on these workers.
-  std::optional<driver::RunOutcome> run(driver::RunPlan& plan, std::uint64_t driven, const LeaseResources& lease);
+  std::optional<driver::RunOutcome> run(driver::RunPlan& plan, std::uint64_t driven, const LeaseResources& lease,
+                                        const ProcessAgents::Watcher& watcher = {});
   /// How many kept workers are alive, and a text that says how the others ended.
   std::pair<int, std::string> kept();
   /// Ends the workers and releases their resources. A run that uses them fails, and one that waits for resources is
@@ -81,8 +106,9 @@ class AgentSlot {
  private:
   class Use;
 
-  int connect();
+  int connect(const ProcessAgents::Watcher& watcher);
   void disconnect();
+  std::optional<driver::Placement> place(const driver::RunPlan& plan);
 
   ProcessAgents& agents_;
   std::mutex mutex_;                       // held during a run

@@ -137,7 +137,11 @@ driver::Placement Lease::place(const ScalingConfig& scaling, const std::map<std:
                                const std::function<void(std::vector<NodeOffer>&)>& mark_lost) const {
   auto held = offers();
   mark_lost(held);
-  if (auto placement = driver::place_if_it_fits(scaling, held, env)) return *std::move(placement);
+  const bool has_lost = std::ranges::any_of(
+      held, [](const NodeOffer& node) { return node.lost && (!node.amounts.empty() || !node.gpus.empty()); });
+  // After a loss, other nodes may have more room than those that are left.
+  if (auto placement = driver::place_if_it_fits(scaling, held, env); placement && !(has_lost && placement->crowded))
+    return *std::move(placement);
   auto nodes = pool_->nodes_();
   mark_lost(nodes);
   driver::place(scaling, nodes, env);

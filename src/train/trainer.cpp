@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <cxxabi.h>
 #include <map>
 
+#include "base/failure.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "engine/local/local_engine.h"
@@ -22,6 +22,7 @@
 #include "sys/environment.h"
 #include "train/active_run.h"
 #include "train/launch.h"
+#include "train/requeue.h"
 #include "worker/native_stacks.h"
 #include "worker/worker_session.h"
 #include "worker/zygote.h"
@@ -41,32 +42,13 @@ std::vector<std::string>& arguments() {
 }
 
 std::string name_of(TrainFunction function) {
-  for (const auto& [name, each] : functions())
-    if (each == function) return name;
+  if (std::string name = detail::function_name(function); !name.empty()) return name;
   throw ConfigError(
       "[trainer] the training function is not registered; write LOCKSTEP_TRAIN_FUNCTION(name) behind its definition");
 }
 
-std::string type_name(const std::exception& error) {
-  int status = 0;
-  char* name = abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status);
-  std::string text = status == 0 ? name : typeid(error).name();
-  std::free(name);
-  return text;
-}
-
 /// For the signal handler, and to know whether this process is a worker.
 worker::WorkerSession* running_session = nullptr;
-
-/// The message of an exception. The native stack that LibTorch appends to it becomes the traceback.
-void describe(const std::exception& error, Failure& failure) {
-  failure.type = type_name(error);
-  failure.message = error.what();
-  if (const auto stack = failure.message.find("\nException raised from "); stack != std::string::npos) {
-    failure.traceback = failure.message.substr(stack + 1);
-    failure.message.resize(stack);
-  }
-}
 
 /// Sets the environment and the directory of a forked worker, and the number of threads of OpenMP and OpenBLAS, which
 /// read the environment only when they were loaded.
@@ -129,7 +111,7 @@ Value data_plan_in(int payload) {
     }
     session->finish({});
   } catch (const std::exception& error) {
-    describe(error, failure);
+    failure = failure_of(error);
     code = 1;
   } catch (...) {
     failure.message = "the training function threw something that is not a std::exception";
@@ -141,10 +123,19 @@ Value data_plan_in(int payload) {
 }
 
 /// The result of a restored run that has nothing left to do.
-std::optional<Result> finished_before(bool restore, const TrainerOptions& options) {
-  if (!restore) return std::nullopt;
+std::optional<Result> finished_before(const TrainerOptions& options) {
   Result before = Result::from_path(options.run.storage_path / options.run.name);
   return before.state == "finished" ? std::optional(std::move(before)) : std::nullopt;
+}
+
+/// What RunConfig::resume says. Returns whether a run is continued, and then names it in the options.
+bool resumes(TrainerOptions& options) {
+  const auto place = store::run_to_resume(options.run);
+  if (!place) return false;
+  options.run.name = place->filename();
+  options.run.storage_path = place->parent_path();
+  options.run.resume = "never";
+  return true;
 }
 
 driver::RunPlan plan_of(const std::string& trainer, const std::string& function, const TrainerOptions& options,
@@ -176,6 +167,12 @@ bool register_function(const char* name, TrainFunction function) {
     key = name + std::string("#") + std::to_string(n);
   functions()[key] = function;
   return true;
+}
+
+std::string function_name(TrainFunction function) {
+  for (const auto& [name, each] : functions())
+    if (each == function) return name;
+  return "";
 }
 
 Session* running_session() { return lockstep::running_session; }
@@ -241,24 +238,30 @@ DataParallelTrainer DataParallelTrainer::restore(const std::filesystem::path& pa
   return trainer;
 }
 
-bool DataParallelTrainer::can_restore(const std::filesystem::path& path) { return store::find_run(path).has_value(); }
+bool DataParallelTrainer::can_restore(const std::filesystem::path& path) { return store::run_exists(path); }
 
 RunHandle DataParallelTrainer::prepare(bool observed) {
   if (arguments().empty()) throw ConfigError("[trainer] call lockstep::init(argc, argv) first in main");
   train::ActiveRun::Options options;
   options.observed = observed;
-  auto run = std::make_shared<train::ActiveRun>(options);
-  if (auto before = finished_before(restore_, options_))
+  auto run = std::make_shared<RunHandle::Run>(options);
+  TrainerOptions trained = options_;
+  const bool resumed = !restore_ && resumes(trained);
+  auto before = (restore_ && !goes_on_) || resumed ? finished_before(trained) : std::nullopt;
+  if (before && resumed && before->config != trained.config) before.reset();
+  if (before)
     run->set_finished(*std::move(before));
   else
-    run->prepare(plan_of(trainer_, function_, options_, restore_, data_));
+    run->prepare(plan_of(trainer_, function_, trained, restore_ || resumed, data_));
   return RunHandle(std::move(run));
 }
 
 Result DataParallelTrainer::fit() {
   const RunHandle handle = prepare(false);
   handle.run_->run();
-  return handle.wait();
+  Result result = handle.wait();
+  if (result.state == "preempted") std::exit(train::kPreemptedCode);
+  return result;
 }
 
 RunHandle DataParallelTrainer::start() {

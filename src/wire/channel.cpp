@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 
+#include "sys/sockets.h"
 #include "wire/codec.h"
 
 namespace lockstep::wire {
@@ -54,7 +55,7 @@ std::optional<std::span<const std::uint8_t>> FrameReader::next_view() {
   if (rest.size() < kFrameHeader) return std::nullopt;
   const std::size_t size =
       rest[0] | std::size_t{rest[1]} << 8 | std::size_t{rest[2]} << 16 | std::size_t{rest[3]} << 24;
-  if (size > kMaxFrame) throw WireError("[wire.channel] a frame claims " + std::to_string(size) + " bytes");
+  if (size > most_) throw WireError("[wire.channel] a frame claims " + std::to_string(size) + " bytes");
   if (rest.size() - kFrameHeader < size) return std::nullopt;
   begin_ += kFrameHeader + size;
   return rest.subspan(kFrameHeader, size);
@@ -80,7 +81,7 @@ void append_frame(Bytes& out, std::span<const std::uint8_t> message) {
   out.insert(out.end(), message.begin(), message.end());
 }
 
-void Channel::send(std::span<const std::uint8_t> message) {
+void Channel::send(std::span<const std::uint8_t> message, int fd) {
   std::array<std::uint8_t, kFrameHeader> header;
   put_frame_header(header, message.size());
   const std::size_t total = header.size() + message.size();
@@ -93,6 +94,16 @@ void Channel::send(std::span<const std::uint8_t> message) {
     msghdr what{};
     what.msg_iov = parts.data();
     what.msg_iovlen = count;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    if (fd >= 0 && sent == 0) {
+      what.msg_control = control.data();
+      what.msg_controllen = control.size();
+      cmsghdr* rights = CMSG_FIRSTHDR(&what);
+      rights->cmsg_level = SOL_SOCKET;
+      rights->cmsg_type = SCM_RIGHTS;
+      rights->cmsg_len = CMSG_LEN(sizeof(int));
+      std::memcpy(CMSG_DATA(rights), &fd, sizeof(int));
+    }
     const ssize_t size = ::sendmsg(socket_.get(), &what, MSG_NOSIGNAL);
     if (size >= 0) {
       sent += static_cast<std::size_t>(size);
@@ -111,7 +122,7 @@ std::optional<Bytes> Channel::receive(std::optional<Instant> deadline) {
     if (closed_) return std::nullopt;
     if (deadline && !wait_for(socket_.get(), POLLIN, deadline)) return std::nullopt;
     std::array<std::uint8_t, 65536> buffer;
-    const ssize_t size = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    const ssize_t size = sys::receive_some(socket_.get(), buffer, descriptors_, 0);
     if (size > 0) {
       reader_.feed(std::span(buffer).first(static_cast<std::size_t>(size)));
     } else if (size == 0 || is_gone(errno)) {
@@ -122,6 +133,13 @@ std::optional<Bytes> Channel::receive(std::optional<Instant> deadline) {
       throw EngineError(std::string("[wire.channel] receive: ") + std::strerror(errno));
     }
   }
+}
+
+sys::Descriptor Channel::take_descriptor() {
+  if (descriptors_.empty()) return {};
+  sys::Descriptor first = std::move(descriptors_.front());
+  descriptors_.erase(descriptors_.begin());
+  return first;
 }
 
 }  // namespace lockstep::wire

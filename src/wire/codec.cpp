@@ -1,11 +1,13 @@
 #include "wire/codec.h"
 
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 
 #include "base/text.h"
 #include "wire/cbor.h"
 #include "wire/channel.h"
+#include "wire/link.h"
 
 namespace lockstep::wire {
 namespace {
@@ -253,9 +255,43 @@ Variant decode(std::span<const std::uint8_t> bytes) {
   return decode_as<Variant>(type_of(bytes), bytes);
 }
 
+template <class M>
+bool holds(std::span<const std::uint8_t> bytes) {
+  static const Bytes begin = [] {
+    Bytes made;
+    CborWriter out(made);
+    out.map(field_count<M>() + 1);
+    write_type<M>(out);
+    return made;
+  }();
+  return bytes.size() >= begin.size() && std::equal(begin.begin(), begin.end(), bytes.begin());
+}
+
+template <class M>
+M decode_one(std::span<const std::uint8_t> bytes) {
+  return decode_struct<M>(bytes);
+}
+
 template <class Variant>
 Addressed<Variant> decode_addressed(std::span<const std::uint8_t> bytes) {
   return {decode_struct<Envelope>(bytes), decode_as<Variant>(type_of(bytes), bytes)};
+}
+
+Envelope envelope_of(std::span<const std::uint8_t> bytes) {
+  Envelope envelope;
+  CborReader in(bytes);
+  int left = 2;
+  for (std::size_t pairs = in.map(); pairs > 0 && left > 0; --pairs) {
+    const std::string_view key = in.text();
+    int* const field = key == "run" ? &envelope.run : key == "node" ? &envelope.node : nullptr;
+    if (field == nullptr) {
+      in.skip();
+      continue;
+    }
+    read(in, *field);
+    --left;
+  }
+  return envelope;
 }
 
 Bytes encode_value(const Value& value) {
@@ -291,6 +327,10 @@ T from_value(const Value& value) {
   template Bytes encode<M>(const Envelope&, const M&); \
   template void append_message<M>(Bytes&, const Envelope&, const M&);
 #define LOCKSTEP_MESSAGE(M) template Bytes encode<M>(const M&);
+#define LOCKSTEP_HANDOVER(M)                             \
+  LOCKSTEP_MESSAGE(M)                                    \
+  template bool holds<M>(std::span<const std::uint8_t>); \
+  template M decode_one<M>(std::span<const std::uint8_t>);
 
 LOCKSTEP_STRUCT(WorkerSpec)
 LOCKSTEP_STRUCT(Report)
@@ -304,10 +344,12 @@ LOCKSTEP_ADDRESSED(StopWorker)
 LOCKSTEP_ADDRESSED(KeepWorkers)
 LOCKSTEP_ADDRESSED(CountKept)
 LOCKSTEP_ADDRESSED(DumpStacks)
+LOCKSTEP_ADDRESSED(ReleaseCheckpoint)
 LOCKSTEP_ADDRESSED(ToWorker)
 LOCKSTEP_ADDRESSED(AgentReady)
 LOCKSTEP_ADDRESSED(AgentFailed)
 LOCKSTEP_ADDRESSED(NodeLost)
+LOCKSTEP_ADDRESSED(Preempted)
 LOCKSTEP_ADDRESSED(WorkerStarted)
 LOCKSTEP_ADDRESSED(WorkerAlive)
 LOCKSTEP_ADDRESSED(KeptWorkers)
@@ -321,11 +363,13 @@ LOCKSTEP_MESSAGE(Payload)
 LOCKSTEP_MESSAGE(MeetingDone)
 LOCKSTEP_MESSAGE(Interrupt)
 LOCKSTEP_MESSAGE(Settle)
+LOCKSTEP_MESSAGE(Preempt)
 LOCKSTEP_MESSAGE(HoldReports)
 LOCKSTEP_MESSAGE(EndAfter)
 LOCKSTEP_MESSAGE(GoOn)
 LOCKSTEP_MESSAGE(Call)
 LOCKSTEP_MESSAGE(CallsOver)
+LOCKSTEP_MESSAGE(Lease)
 LOCKSTEP_MESSAGE(CheckpointGiven)
 LOCKSTEP_MESSAGE(WorkerReady)
 LOCKSTEP_MESSAGE(Reports)
@@ -340,9 +384,21 @@ LOCKSTEP_MESSAGE(CallsAwaited)
 LOCKSTEP_MESSAGE(CallDone)
 LOCKSTEP_MESSAGE(WorkerFinished)
 LOCKSTEP_MESSAGE(WorkerFailed)
+LOCKSTEP_HANDOVER(CheckpointHeld)
+LOCKSTEP_HANDOVER(CheckpointStored)
+LOCKSTEP_MESSAGE(Hello)
+LOCKSTEP_MESSAGE(Welcome)
+LOCKSTEP_MESSAGE(Refused)
+LOCKSTEP_MESSAGE(Beat)
+LOCKSTEP_MESSAGE(BeatSeen)
+LOCKSTEP_MESSAGE(CloseStream)
+LOCKSTEP_MESSAGE(HoldStream)
+LOCKSTEP_MESSAGE(StreamEnded)
 template Addressed<DriverToAgent> decode_addressed<DriverToAgent>(std::span<const std::uint8_t>);
 template Addressed<AgentToDriver> decode_addressed<AgentToDriver>(std::span<const std::uint8_t>);
 template DriverToWorker decode<DriverToWorker>(std::span<const std::uint8_t>);
 template WorkerToDriver decode<WorkerToDriver>(std::span<const std::uint8_t>);
+template NodeToHead decode<NodeToHead>(std::span<const std::uint8_t>);
+template HeadToNode decode<HeadToNode>(std::span<const std::uint8_t>);
 
 }  // namespace lockstep::wire

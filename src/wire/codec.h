@@ -16,14 +16,23 @@ class WireError : public Error {
   using Error::Error;
 };
 
-/// CBOR of {"type": M::kName, fields...}, for a message between driver and worker. Strings are sent unchanged: paths
-/// and environments need not be UTF-8. Throws WireError when a Value in it is nested deeper than kMaxDepth (cbor.h).
+/// CBOR of {"type": M::kName, fields...}, for a message between driver and worker, or between agents (link.h). Strings
+/// are sent unchanged: paths and environments need not be UTF-8. Throws WireError when a Value in it is nested deeper
+/// than kMaxDepth (cbor.h).
 template <class M>
 Bytes encode(const M& message);
-/// The member of `Variant` (DriverToWorker, WorkerToDriver) that the bytes hold. Unknown fields are ignored, missing
-/// ones keep their defaults. Memory use is bounded by the input's size; throws WireError and nothing else.
+/// The member of `Variant` (DriverToWorker, WorkerToDriver, NodeToHead, HeadToNode) that the bytes hold. Unknown fields
+/// are ignored, missing ones keep their defaults. Memory use is bounded by the input's size; throws WireError and
+/// nothing else.
 template <class Variant>
 Variant decode(std::span<const std::uint8_t> bytes);
+
+/// Whether the bytes are what encode() makes of an M, as far as their beginning shows; cheap.
+template <class M>
+bool holds(std::span<const std::uint8_t> bytes);
+/// Decodes a message whose type is known from holds().
+template <class M>
+M decode_one(std::span<const std::uint8_t> bytes);
 
 /// The same for a message between driver and agents: {"type", "run", "node", fields...}.
 template <class M>
@@ -31,6 +40,9 @@ Bytes encode(const Envelope& envelope, const M& message);
 /// `Variant` is DriverToAgent or AgentToDriver.
 template <class Variant>
 Addressed<Variant> decode_addressed(std::span<const std::uint8_t> bytes);
+
+/// The envelope alone, to relay a message undecoded. The rest is not checked.
+Envelope envelope_of(std::span<const std::uint8_t> bytes);
 
 /// Appends the message's frame (channel.h) to `out`; the same as append_frame(out, encode(envelope, message)) without
 /// the copy.

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file_entry.h"
+#include "wire/handover.h"
 
 /// The one contract between driver, agent and workers: every message is one of these structs, as a CBOR map in a
 /// length-prefixed frame (codec.h, channel.h). `kName` is the message's name on the wire; `fields` lists what is sent.
@@ -19,12 +20,12 @@
 /// and FromWorker, which name attempt and rank, so that a late message of an earlier attempt is dropped unread.
 ///
 ///     driver ── Configure, StartAttempt, StopAttempt, StartWorker, StopWorker, KeepWorkers, CountKept, DumpStacks,
-///     ToWorker ──► agent ── (ToWorker's inside) ──► worker
-///     driver ◄─ AgentReady, AgentFailed, NodeLost, WorkerStarted, WorkerAlive, KeptWorkers, LogText, FromWorker,
-///     WorkerStacks, WorkerExited, AttemptEnded ── agent ◄── worker
+///     ReleaseCheckpoint, ToWorker ──► agent ── (ToWorker's inside) ──► worker
+///     driver ◄─ AgentReady, AgentFailed, NodeLost, Preempted, WorkerStarted, WorkerAlive, KeptWorkers, LogText,
+///     FromWorker, WorkerStacks, WorkerExited, AttemptEnded ── agent ◄── worker
 namespace lockstep::wire {
 
-inline constexpr int kVersion = 4;
+inline constexpr int kVersion = 6;
 
 /// The run and node of a message. Encoded beside the fields of every message between driver and agents, so none of
 /// those may be called "run" or "node".
@@ -51,8 +52,10 @@ struct Configure {
   std::vector<std::string> program;        ///< the fork server's command line
   std::map<std::string, std::string> env;  ///< whole environment of `program`
   std::string cwd;
+  std::vector<std::string> paths;  ///< what must exist on all nodes; AgentReady says whether it does
   auto fields() {
-    return std::make_tuple(std::pair{"program", &program}, std::pair{"env", &env}, std::pair{"cwd", &cwd});
+    return std::make_tuple(std::pair{"program", &program}, std::pair{"env", &env}, std::pair{"cwd", &cwd},
+                           std::pair{"paths", &paths});
   }
 };
 
@@ -136,15 +139,26 @@ struct ToWorker {
   }
 };
 
+/// This rank's part of the checkpoint of report `report` need not stay in the agent's memory any more.
+struct ReleaseCheckpoint {
+  static constexpr const char* kName = "release_checkpoint";
+  int attempt = 0, rank = 0, report = 0;
+  auto fields() {
+    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"report", &report});
+  }
+};
+
 // ---------------------------------------------------------------- agent to driver
 
 /// The answer to Configure: workers can be started now (the fork server has imported its modules).
 struct AgentReady {
   static constexpr const char* kName = "agent_ready";
   int version = kVersion, pid = 0;
-  std::string name;  ///< the node's host name
+  std::string name;                          ///< the node's host name
+  std::map<std::string, std::string> facts;  ///< what must be the same on all nodes: versions, and whether paths exist
   auto fields() {
-    return std::make_tuple(std::pair{"version", &version}, std::pair{"pid", &pid}, std::pair{"name", &name});
+    return std::make_tuple(std::pair{"version", &version}, std::pair{"pid", &pid}, std::pair{"name", &name},
+                           std::pair{"facts", &facts});
   }
 };
 
@@ -163,6 +177,13 @@ struct NodeLost {
   auto fields() { return std::make_tuple(std::pair{"why", &why}); }
 };
 
+/// The node will be taken away soon: its agent got a signal that says so.
+struct Preempted {
+  static constexpr const char* kName = "preempted";
+  int signal = 0;
+  auto fields() { return std::make_tuple(std::pair{"signal", &signal}); }
+};
+
 struct WorkerStarted {
   static constexpr const char* kName = "worker_started";
   int attempt = 0, rank = 0, pid = 0;
@@ -171,7 +192,8 @@ struct WorkerStarted {
   }
 };
 
-/// A large message to or from this worker is still in transit: a sign of life. Sent at most once a second.
+/// A large message to or from this worker is still in transit, or a checkpoint that it handed over is being written
+/// after its end: a sign of life. Sent at most once a second.
 struct WorkerAlive {
   static constexpr const char* kName = "worker_alive";
   int attempt = 0, rank = 0;
@@ -262,6 +284,7 @@ struct Begin {
   std::string cwd;
   std::string checkpoint;                                       ///< directory to resume from, or empty
   std::vector<std::pair<std::string, Bytes>> checkpoint_files;  ///< the same in memory (num_to_keep = 0)
+  MemoryFiles checkpoint_memory;                                ///< the same in shared memory
   std::string storage;    ///< where `.partial` directories are made; empty: keep in memory and send
   int first_seq = 0;      ///< seq of this worker's first checkpoint
   int first_report = 0;   ///< index of its first report; not 0 when it takes the place of one that died
@@ -272,8 +295,11 @@ struct Begin {
   int max_report_size = 16'000'000;  ///< most bytes of a report's metrics
   bool keep = false;                 ///< send what the function returned, and wait for the next Begin instead of ending
   bool answered = false;             ///< a report returns when GoOn or EndAfter has come for it
+  int persist_every = 1;             ///< only every n-th checkpoint goes to storage; the others stay in memory
+  bool skip_when_busy = false;       ///< a new checkpoint replaces one that waits to be written
   bool calls = false;                ///< wait for calls before the function, and after it unless the worker is kept
   std::map<std::string, Value> services;  ///< by name of the driver's services: what each gives this rank
+  double lease = 0;                       ///< as in Lease, from the agent; 0: the worker needs none
   auto fields() {
     return std::make_tuple(
         std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"world_size", &world_size},
@@ -283,11 +309,13 @@ struct Begin {
         std::pair{"function", &function}, std::pair{"config", &config}, std::pair{"env", &env},
         std::pair{"python_path", &python_path}, std::pair{"argv", &argv}, std::pair{"cwd", &cwd},
         std::pair{"checkpoint", &checkpoint}, std::pair{"checkpoint_files", &checkpoint_files},
-        std::pair{"storage", &storage}, std::pair{"first_seq", &first_seq}, std::pair{"first_report", &first_report},
+        std::pair{"checkpoint_memory", &checkpoint_memory}, std::pair{"persist_every", &persist_every},
+        std::pair{"skip_when_busy", &skip_when_busy}, std::pair{"storage", &storage},
+        std::pair{"first_seq", &first_seq}, std::pair{"first_report", &first_report},
         std::pair{"first_meeting", &first_meeting}, std::pair{"keep_all_ranks", &keep_all_ranks},
         std::pair{"score_attribute", &score_attribute}, std::pair{"heartbeat_interval", &heartbeat_interval},
         std::pair{"max_report_size", &max_report_size}, std::pair{"keep", &keep}, std::pair{"answered", &answered},
-        std::pair{"calls", &calls}, std::pair{"services", &services});
+        std::pair{"calls", &calls}, std::pair{"services", &services}, std::pair{"lease", &lease});
   }
 };
 
@@ -315,7 +343,10 @@ struct CheckpointGiven {
   static constexpr const char* kName = "checkpoint_given";
   std::string path;
   std::vector<std::pair<std::string, Bytes>> files;
-  auto fields() { return std::make_tuple(std::pair{"path", &path}, std::pair{"files", &files}); }
+  MemoryFiles memory;
+  auto fields() {
+    return std::make_tuple(std::pair{"path", &path}, std::pair{"files", &files}, std::pair{"memory", &memory});
+  }
 };
 
 /// The run is being stopped (Ctrl-C). The worker then sends itself SIGINT. A SIGINT without this message is not from
@@ -325,10 +356,25 @@ struct Interrupt {
   auto fields() { return std::make_tuple(); }
 };
 
+/// From the agent of a node that joined the head: the worker must kill itself at this time of the machine's monotonic
+/// clock, in seconds, unless another Lease has come by then. The head may then give its rank to another node.
+struct Lease {
+  static constexpr const char* kName = "lease";
+  double until = 0;
+  auto fields() { return std::make_tuple(std::pair{"until", &until}); }
+};
+
 /// The attempt has failed: write what was reported, take no further report, and answer Settled.
 struct Settle {
   static constexpr const char* kName = "settle";
   auto fields() { return std::make_tuple(); }
+};
+
+/// The machine, or one of the run's, will be taken away in `left` seconds. The function may report a checkpoint.
+struct Preempt {
+  static constexpr const char* kName = "preempt";
+  double left = 0;
+  auto fields() { return std::make_tuple(std::pair{"left", &left}); }
 };
 
 /// The run will end early. Answer ReportsHeld, and let no later report return before EndAfter has come.
@@ -407,9 +453,16 @@ struct CheckpointWritten {
   std::vector<FileEntry> files;
   std::vector<std::pair<std::string, Bytes>> contents;
   std::optional<double> score;  ///< the score attribute's value in the checkpoint's dict, if it has one
+  std::string
+      memory{};  ///< the part is not in `partial` yet but in the agent's memory, which can be opened by this path
+  std::vector<std::int64_t> offsets{};  ///< there, of `files`
+  bool persists = false;                ///< the part of a checkpoint that was in memory is now in `partial` too
+  bool dropped = false;                 ///< there is no part: a later one took its place
   auto fields() {
     return std::make_tuple(std::pair{"report", &report}, std::pair{"partial", &partial}, std::pair{"files", &files},
-                           std::pair{"contents", &contents}, std::pair{"score", &score});
+                           std::pair{"contents", &contents}, std::pair{"score", &score}, std::pair{"memory", &memory},
+                           std::pair{"offsets", &offsets}, std::pair{"persists", &persists},
+                           std::pair{"dropped", &dropped});
   }
 };
 
@@ -487,11 +540,11 @@ struct WorkerFailed {
 };
 
 using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, StartWorker, StopWorker, KeepWorkers,
-                                   CountKept, DumpStacks, ToWorker>;
-using AgentToDriver = std::variant<AgentReady, AgentFailed, NodeLost, WorkerStarted, WorkerAlive, KeptWorkers, LogText,
-                                   FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
-using DriverToWorker = std::variant<Begin, Payload, MeetingDone, CheckpointGiven, Interrupt, Settle, HoldReports,
-                                    EndAfter, GoOn, Call, CallsOver>;
+                                   CountKept, DumpStacks, ReleaseCheckpoint, ToWorker>;
+using AgentToDriver = std::variant<AgentReady, AgentFailed, NodeLost, Preempted, WorkerStarted, WorkerAlive,
+                                   KeptWorkers, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
+using DriverToWorker = std::variant<Begin, Payload, MeetingDone, CheckpointGiven, Interrupt, Settle, Preempt,
+                                    HoldReports, EndAfter, GoOn, Call, CallsOver, Lease>;
 using WorkerToDriver =
     std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, StopWanted, ReportsHeld, Settled, Heartbeat,
                  MeetingEntered, CallsAwaited, CallDone, WorkerFinished, WorkerFailed>;

@@ -1,16 +1,21 @@
 #include "worker/checkpoint_queue.h"
 
+#include <lockstep/error.h>
+
 #include <algorithm>
 #include <cstring>
-#include <lockstep/error.h>
 #include <set>
 
 #include "store/positions.h"
+#include "store/safetensors.h"
 #include "store/score.h"
 #include "sys/private_files.h"
+#include "wire/codec.h"
 
 namespace lockstep::worker {
 namespace {
+
+constexpr std::int64_t kPage = 4096;
 
 std::span<const std::byte> bytes_of(const Bytes& bytes) { return std::as_bytes(std::span(bytes)); }
 
@@ -26,167 +31,241 @@ void check_positions_in(const Checkpoint& checkpoint) {
   }
 }
 
-/// The names of its files, without those that Lockstep writes itself.
-std::vector<std::string> users_files(const Checkpoint& checkpoint, const std::set<std::string>& own) {
-  auto names = checkpoint.files();
-  std::erase_if(names, [&](const std::string& name) { return own.contains(name); });
+std::set<std::string> names_of(const CheckpointQueue::OwnFiles& own) {
+  std::set<std::string> names{store::kPositionsName};
+  for (const auto& [name, bytes] : own) names.insert(name);
   return names;
+}
+
+/// Its files, without those that Lockstep writes itself.
+std::vector<std::pair<std::string, Bytes>> users_files(const Checkpoint& checkpoint, const std::set<std::string>& own) {
+  std::vector<std::pair<std::string, Bytes>> files;
+  for (const auto& name : checkpoint.files())
+    if (!own.contains(name)) files.emplace_back(name, checkpoint.read(name));
+  return files;
+}
+
+std::vector<store::MemoryFile> memory_files(const std::vector<std::pair<std::string, Bytes>>& files) {
+  std::vector<store::MemoryFile> views;
+  for (const auto& [name, bytes] : files) views.push_back({name, bytes_of(bytes)});
+  return views;
+}
+
+std::optional<double> score_of(const store::DictParts& parts, const std::string& attribute) {
+  if (attribute.empty()) return std::nullopt;
+  return store::score_in(parts.data, attribute,
+                         [&] { return std::vector<Tensor>(parts.tensors.begin(), parts.tensors.end()); });
+}
+
+std::optional<double> score_of(const Checkpoint& checkpoint, const std::string& attribute) {
+  if (attribute.empty()) return std::nullopt;
+  try {
+    return store::score_of(checkpoint, attribute);
+  } catch (const StorageError&) {
+    return std::nullopt;  // a data.json of the user's own
+  }
 }
 
 }  // namespace
 
-CheckpointQueue::CheckpointQueue(std::string storage, std::string score_attribute,
-                                 std::function<void(const wire::CheckpointWritten&)> written)
-    : storage_(std::move(storage)),
-      score_attribute_(std::move(score_attribute)),
-      written_(std::move(written)),
-      thread_([this] { loop(); }) {}
+/// With a memory tier the agent keeps two, a third is being hashed or written, and a fourth copied. One more, so that
+/// the function does not wait while an older one is on its way to the disk.
+CheckpointQueue::CheckpointQueue(Options options, Outbox& outbox)
+    : options_(std::move(options)),
+      outbox_(outbox),
+      regions_(options_.persist_every > 1 ? 5
+               : options_.skip_when_busy  ? 3
+                                          : 2) {}
 
-CheckpointQueue::~CheckpointQueue() { close(); }
-
-void CheckpointQueue::close() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-  copies_ = {};
-}
+// ---------------------------------------------------------------- what the agent has done
 
 void CheckpointQueue::check() {
   const std::lock_guard lock(mutex_);
-  if (error_) std::rethrow_exception(error_);
+  if (!error_.empty()) throw StorageError(error_);
+}
+
+void CheckpointQueue::stored(const wire::CheckpointStored& answer) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (Region& region : regions_) {
+      if (region.report != answer.report) continue;
+      region.is_safe = true;
+      if (answer.free) region.report.reset();
+    }
+    if (error_.empty()) error_ = answer.error;
+  }
+  changed_.notify_all();
 }
 
 void CheckpointQueue::wait() {
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return task_ == nullptr; });
+    changed_.wait(lock, [&] {
+      return closed_ ||
+             std::ranges::none_of(regions_, [](const Region& region) { return region.report && !region.is_safe; });
+    });
   }
   check();
 }
 
-void CheckpointQueue::add(Task task) {
+void CheckpointQueue::close() {
   {
     const std::lock_guard lock(mutex_);
-    task_ = std::make_unique<Task>(std::move(task));
+    closed_ = true;
+    for (Region& region : regions_) region.memory.reset();
   }
   changed_.notify_all();
 }
 
-CheckpointQueue::Task CheckpointQueue::copy(int report, std::string partial, const store::DictParts& parts,
-                                            OwnFiles own) {
-  Task task;
-  task.report = report;
-  task.partial = std::move(partial);
-  task.data = parts.data;
-  task.tensors.assign(parts.tensors.begin(), parts.tensors.end());
-  task.objects = parts.objects;
-  task.own = std::move(own);
-  if (storage_.empty()) {
-    // The message's contents are the copy.
-    task.written = write_part(task);
-    return task;
+std::size_t CheckpointQueue::free_region() {
+  std::size_t found = 0;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] {
+      const auto free = std::ranges::find_if(regions_, [](const Region& region) { return !region.report; });
+      found = static_cast<std::size_t>(free - regions_.begin());
+      return closed_ || free != regions_.end();
+    });
+    if (closed_) throw EngineError("[session] the run is over; report from the training function before it returns");
   }
-  std::size_t size = parts.objects ? parts.objects->size() : 0;
-  for (const Tensor& tensor : parts.tensors) size += tensor.bytes.size();
-  // Only ever grown: from the second checkpoint on, the copy finds its pages in place.
-  if (copies_.size() < size) {
-    copies_ = {};
-    copies_ = Buffer(size);
-  }
-  std::byte* to = copies_.data();
-  const auto copy = [&](std::span<const std::byte> from) {
-    if (!from.empty()) std::memcpy(to, from.data(), from.size());
-    return std::span<const std::byte>(std::exchange(to, to + from.size()), from.size());
-  };
-  for (Tensor& tensor : task.tensors) tensor.bytes = copy(tensor.bytes);
-  if (parts.objects) task.objects = copy(*parts.objects);
-  return task;
+  check();
+  return found;
 }
 
-CheckpointQueue::Task CheckpointQueue::copy(int report, std::string partial, const Checkpoint& checkpoint,
-                                            OwnFiles own) {
+// ---------------------------------------------------------------- copies
+
+void CheckpointQueue::add_source(std::vector<Source>& sources, std::string name, std::span<const std::byte> bytes) {
+  sources.push_back({{std::move(name), 0, static_cast<std::int64_t>(bytes.size())}, [bytes](std::byte* to) {
+                       if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
+                     }});
+}
+
+std::vector<CheckpointQueue::Source> CheckpointQueue::sources_of(const store::DictParts& parts, const OwnFiles& own) {
+  std::vector<Source> sources;
+  add_source(sources, "data.json", std::as_bytes(std::span(parts.data)));
+  if (!parts.tensors.empty()) {
+    auto writer = std::make_shared<store::SafetensorsWriter>(parts.tensors);
+    sources.push_back({{"tensors.safetensors", 0, static_cast<std::int64_t>(writer->size())}, [writer](std::byte* to) {
+                         writer->write([&to](std::span<const std::byte> piece) {
+                           if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
+                           to += piece.size();
+                         });
+                       }});
+  }
+  if (parts.objects) add_source(sources, "objects.pkl", *parts.objects);
+  for (const auto& [name, bytes] : own) add_source(sources, name, bytes_of(bytes));
+  return sources;
+}
+
+std::optional<CheckpointQueue::Copy> CheckpointQueue::copy_to_region(const Place& place,
+                                                                     const std::vector<Source>& sources,
+                                                                     std::optional<double> score) {
+  wire::CheckpointHeld held;
+  held.report = place.report;
+  held.storage = options_.storage;
+  held.trusted = sys::storage_is_trusted();
+  held.partial = place.partial;
+  held.score = score;
+  held.keep = options_.persist_every > 1;
+  held.persist = (place.seq + 1) % options_.persist_every == 0;
+  held.instead = options_.skip_when_busy;
+  std::int64_t end = 0;
+  for (const Source& source : sources) {
+    wire::HeldFile& file = held.files.emplace_back(source.file);
+    file.offset = end;
+    end += (file.size + kPage - 1) / kPage * kPage;
+  }
+  const std::size_t number = free_region();
+  sys::SharedMemory& memory = regions_[number].memory;
+  try {
+    memory.grow(static_cast<std::size_t>(std::max(end, kPage)));
+  } catch (const sys::SharedMemoryRefused&) {
+    return std::nullopt;
+  }
+  for (std::size_t i = 0; i < sources.size(); ++i) sources[i].put(memory.data() + held.files[i].offset);
+  return Copy{place.report, wire::encode(held), number};
+}
+
+CheckpointQueue::Copy CheckpointQueue::copy(const Place& place, const store::DictParts& parts, OwnFiles own) {
+  check();
+  const auto score = score_of(parts, options_.score_attribute);
+  if (options_.storage.empty()) return send_contents(place, store::to_files(parts), std::move(own), score);
+  if (auto made = copy_to_region(place, sources_of(parts, own), score)) return std::move(*made);
+  return write_here_or_fail_later(
+      place, own, [&](store::PartWriter& writer) { return writer.write_dict(parts); }, score);
+}
+
+CheckpointQueue::Copy CheckpointQueue::copy(const Place& place, const Checkpoint& checkpoint, OwnFiles own) {
+  check();
   check_positions_in(checkpoint);
-  Task task;
-  task.report = report;
-  task.partial = std::move(partial);
-  task.checkpoint = checkpoint;
-  task.own = std::move(own);
-  if (checkpoint.path()) {
-    task.written = write_part(task);
-    task.checkpoint.reset();
+  const auto score = score_of(checkpoint, options_.score_attribute);
+  const auto without = names_of(own);
+  if (options_.storage.empty()) return send_contents(place, users_files(checkpoint, without), std::move(own), score);
+  if (const auto path = checkpoint.path(); path && options_.persist_every == 1) {
+    wait();  // the driver commits in order
+    auto written = write_here(place, own, [&](auto& writer) { return writer.copy_directory(*path, without); });
+    written.score = score;
+    return {place.report, wire::encode(written), std::nullopt};
   }
-  return task;
+  const auto files = users_files(checkpoint, without);
+  std::vector<Source> sources;
+  for (const auto& [name, bytes] : files) add_source(sources, name, bytes_of(bytes));
+  for (const auto& [name, bytes] : own) add_source(sources, name, bytes_of(bytes));
+  if (auto made = copy_to_region(place, sources, score)) return std::move(*made);
+  return write_here_or_fail_later(
+      place, own, [&](store::PartWriter& writer) { return writer.write_files(memory_files(files)); }, score);
 }
 
-void CheckpointQueue::loop() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [&] { return stop_ || task_; });
-    if (!task_) return;
-    const Task& task = *task_;
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      written_(task.written ? *task.written : write_part(task));
-    } catch (...) {
-      error = std::current_exception();
-    }
-    lock.lock();
-    task_.reset();
-    if (error && !error_) error_ = error;
-    changed_.notify_all();
-  }
-}
-
-wire::CheckpointWritten CheckpointQueue::write_part(const Task& task) const {
+CheckpointQueue::Copy CheckpointQueue::send_contents(const Place& place,
+                                                     std::vector<std::pair<std::string, Bytes>> contents, OwnFiles own,
+                                                     std::optional<double> score) const {
   wire::CheckpointWritten written;
-  written.report = task.report;
-  written.partial = task.partial;
-  const store::DictParts parts{task.data, task.tensors, task.objects};
-  std::set<std::string> own{store::kPositionsName};
-  for (const auto& [name, bytes] : task.own) own.insert(name);
-  if (storage_.empty()) {
-    if (task.checkpoint)
-      for (const auto& name : users_files(*task.checkpoint, own))
-        written.contents.emplace_back(name, task.checkpoint->read(name));
-    else
-      written.contents = store::to_files(parts);
-    written.contents.insert(written.contents.end(), task.own.begin(), task.own.end());
-  } else {
-    sys::PrivateFiles run;
-    run.enter(storage_);
-    store::PartWriter writer(run, std::filesystem::path(storage_) / task.partial);
-    if (!task.checkpoint) {
-      written.files = writer.write_dict(parts);
-    } else if (const auto path = task.checkpoint->path()) {
-      written.files = writer.copy_directory(*path, own);
-    } else {
-      std::vector<Bytes> contents;
-      std::vector<store::MemoryFile> files;
-      const auto names = users_files(*task.checkpoint, own);
-      for (const auto& name : names) contents.push_back(task.checkpoint->read(name));
-      for (std::size_t i = 0; const auto& name : names) files.push_back({name, bytes_of(contents[i++])});
-      written.files = writer.write_files(files);
-    }
-    std::vector<store::MemoryFile> files;
-    for (const auto& [name, bytes] : task.own) files.push_back({name, bytes_of(bytes)});
-    for (auto& entry : writer.write_files(files)) written.files.push_back(std::move(entry));
-  }
-  written.score = score_of(task);
+  written.report = place.report;
+  written.partial = place.partial;
+  written.contents = std::move(contents);
+  written.contents.insert(written.contents.end(), std::move_iterator(own.begin()), std::move_iterator(own.end()));
+  written.score = score;
+  Bytes message = wire::encode(written);
+  Outbox::check_size(message);
+  return {place.report, std::move(message), std::nullopt};
+}
+
+wire::CheckpointWritten CheckpointQueue::write_here(const Place& place, const OwnFiles& own, const Write& write) const {
+  wire::CheckpointWritten written;
+  written.report = place.report;
+  written.partial = place.partial;
+  sys::PrivateFiles run;
+  run.enter(options_.storage);
+  store::PartWriter writer(run, std::filesystem::path(options_.storage) / place.partial);
+  written.files = write(writer);
+  for (auto& entry : writer.write_files(memory_files(own))) written.files.push_back(std::move(entry));
   return written;
 }
 
-std::optional<double> CheckpointQueue::score_of(const Task& task) const {
-  if (score_attribute_.empty()) return std::nullopt;
-  if (!task.checkpoint) return store::score_in(task.data, score_attribute_, [&] { return task.tensors; });
+/// For a process that may not have shared memory. A disk that refuses is told at the next call, as the agent would.
+CheckpointQueue::Copy CheckpointQueue::write_here_or_fail_later(const Place& place, const OwnFiles& own,
+                                                                const Write& write, std::optional<double> score) {
+  wait();
   try {
-    return store::score_of(*task.checkpoint, score_attribute_);
-  } catch (const StorageError&) {
-    return std::nullopt;  // a data.json of the user's own
+    auto written = write_here(place, own, write);
+    written.score = score;
+    return {place.report, wire::encode(written), std::nullopt};
+  } catch (const StorageError& error) {
+    stored({place.report, error.what(), true});
+    return {place.report, {}, std::nullopt};
   }
+}
+
+void CheckpointQueue::hand_over(Copy copy) {
+  if (copy.message.empty()) return;
+  if (!copy.region) return outbox_.add(std::move(copy.message));
+  Region& region = regions_[*copy.region];
+  {
+    const std::lock_guard lock(mutex_);
+    region.report = copy.report;
+    region.is_safe = false;
+  }
+  outbox_.add(std::move(copy.message), region.memory.fd());
 }
 
 }  // namespace lockstep::worker

@@ -16,13 +16,6 @@ constexpr std::size_t kReportsPerFrame = 1024;
 /// thread.
 constexpr Seconds kGather{0.005};
 
-/// Checked before the message is queued, because the sending thread could not report the error.
-void check_size(const Bytes& message) {
-  if (message.size() > wire::kMaxFrame)
-    throw ConfigError("[worker] a message of " + std::to_string(message.size() >> 20) + " MB is too big; at most " +
-                      std::to_string(wire::kMaxFrame >> 20) + " MB can be returned or kept in memory at once");
-}
-
 }  // namespace
 
 Outbox::Outbox(wire::Channel& channel, Seconds interval, std::function<Bytes()> heartbeat, std::function<void()> lost)
@@ -31,6 +24,13 @@ Outbox::Outbox(wire::Channel& channel, Seconds interval, std::function<Bytes()> 
       }) {}
 
 Outbox::~Outbox() { close(); }
+
+/// Checked before the message is queued, because the sending thread could not report the error.
+void Outbox::check_size(const Bytes& message) {
+  if (message.size() > wire::kMaxFrame)
+    throw ConfigError("[worker] a message of " + std::to_string(message.size() >> 20) + " MB is too big; at most " +
+                      std::to_string(wire::kMaxFrame >> 20) + " MB can be returned or kept in memory at once");
+}
 
 void Outbox::close(std::optional<Bytes> last) {
   if (last) check_size(*last);
@@ -53,6 +53,12 @@ void Outbox::add(Bytes message) {
   check_size(message);
   const std::size_t size = message.size();
   push(std::move(message), size, true);
+}
+
+void Outbox::add(Bytes message, int fd) {
+  check_size(message);
+  const std::size_t size = message.size();
+  push(WithDescriptor{std::move(message), fd}, size, true);
 }
 
 void Outbox::push(Item item, std::size_t size, bool urgent) {
@@ -137,7 +143,10 @@ void Outbox::send(std::vector<Item> items) {
       if (batch.reports.size() == kReportsPerFrame) send_batch();
     } else {
       send_batch();
-      channel_.send(std::get<Bytes>(item));
+      if (const auto* with = std::get_if<WithDescriptor>(&item))
+        channel_.send(with->message, with->fd);
+      else
+        channel_.send(std::get<Bytes>(item));
     }
   }
   send_batch();

@@ -29,15 +29,23 @@ class Outbox {
 
   /// Queues a report; waits only while the outbox is full. `urgent`: it is sent at once.
   void add(wire::Report report, bool urgent = false);
-  /// Queues an encoded message.
+  /// Queues an encoded message. Throws what check_size() throws.
   void add(Bytes message);
+  /// The same with a descriptor, which is borrowed until flush() has returned.
+  void add(Bytes message, int fd);
+  /// Throws ConfigError if a message is too large to be sent.
+  static void check_size(const Bytes& message);
   /// Returns once everything added before is written to the socket, or the peer is gone.
   void flush();
   /// Sends what is queued and then `last`, which no heartbeat follows, and ends the thread. Later messages are dropped.
   void close(std::optional<Bytes> last = std::nullopt);
 
  private:
-  using Item = std::variant<wire::Report, Bytes>;
+  struct WithDescriptor {
+    Bytes message;
+    int fd;
+  };
+  using Item = std::variant<wire::Report, Bytes, WithDescriptor>;
   void push(Item item, std::size_t size, bool urgent);
   void loop();
   void send(std::vector<Item> items);

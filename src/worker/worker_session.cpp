@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "store/positions.h"
+#include "store/shared_checkpoint.h"
 #include "sys/node.h"
 #include "wire/codec.h"
 
@@ -57,6 +58,13 @@ Bytes encoded(const Value& metrics, int most) {
   return bytes;
 }
 
+/// `is_fixed`: the worker that wrote it is dead, so it does not change.
+Checkpoint in_memory(const wire::MemoryFiles& memory, bool is_fixed) {
+  std::vector<detail::SharedFile> files;
+  for (const auto& [name, offset, size] : memory.files) files.push_back({name, offset, size});
+  return detail::checkpoint_in(memory.path, files, memory.manifest, is_fixed);
+}
+
 wire::Begin first_message(wire::Channel& channel) {
   const auto frame = channel.receive();
   if (!frame) throw EngineError("[worker] the agent closed the connection before the first message");
@@ -84,18 +92,20 @@ void WorkerSession::open() {
   outbox_.emplace(
       channel_, Seconds(begin_.heartbeat_interval), [this] { return wire::encode(wire::Heartbeat{progress_}); },
       [this] { lost(); });
-  checkpoints_.emplace(begin_.storage, begin_.score_attribute, [this](const wire::CheckpointWritten& written) {
-    outbox_->add(wire::encode(written));
-    ++progress_;
-  });
+  checkpoints_.emplace(
+      CheckpointQueue::Options{begin_.storage, begin_.score_attribute, begin_.persist_every, begin_.skip_when_busy},
+      *outbox_);
+  if (!begin_.checkpoint_memory.path.empty()) open_memory();
+  if (begin_.lease > 0) guard_.renew(begin_.lease);
   receiver_ = std::thread([this] { receive(); });
 }
 
 WorkerSession::~WorkerSession() {
   ended_ = true;
   gate_->open();
-  checkpoints_.reset();
-  outbox_.reset();
+  guard_.stop();
+  checkpoints_->close();
+  outbox_->close();
   if (!receiver_.joinable()) return;  // the next session has the socket
   ::shutdown(channel_.fd(), SHUT_RDWR);
   receiver_.join();
@@ -103,7 +113,7 @@ WorkerSession::~WorkerSession() {
 
 void WorkerSession::start() {
   last_report_ = now();
-  outbox_->add(wire::encode(wire::WorkerReady{getpid(), sys::host_name(), sys::node_ip(), kept_}));
+  outbox_->add(wire::encode(wire::WorkerReady{getpid(), sys::host_name(), node_ip(), kept_}));
 }
 
 void WorkerSession::finish(Bytes value) {
@@ -113,6 +123,7 @@ void WorkerSession::finish(Bytes value) {
     // No heartbeat may follow: it could be taken for one of the next run.
     outbox_->close(std::move(last));
     ended_ = true;
+    guard_.stop();
     checkpoints_->close();
     return;
   }
@@ -127,6 +138,7 @@ std::optional<WorkerSession::Next> WorkerSession::wait_for_next() {
   // This object stays, because others may hold it. Free what it held.
   begin_.env = {};
   begin_.checkpoint_files = {};
+  resumed_memory_.reset();
   begin_.config = nullptr;
   begin_.services = {};
   begin_.python_path = begin_.argv = {};
@@ -141,12 +153,7 @@ void WorkerSession::check_running() const {
 }
 
 void WorkerSession::fail(Failure failure) {
-  // Keep what was reported before the failure. A broken disk must not hide the failure itself.
-  try {
-    checkpoints_->wait();
-  } catch (const Error& error) {
-    log_warning(error.what());
-  }
+  // The agent has what was reported before, and writes it.
   failure.node = sys::host_name();
   outbox_->add(wire::encode(wire::WorkerFailed{to_value(failure)}));
   outbox_->flush();
@@ -170,14 +177,15 @@ void WorkerSession::add_report(Bytes metrics, bool with_checkpoint) {
 template <class Contents>
 bool WorkerSession::add_checkpoint(Bytes metrics, const Contents& contents) {
   ReportGate::Passage passage(*gate_);
-  checkpoints_->wait();  // throws if the previous one has failed; a later one must not hide that
-  auto copy = checkpoints_->copy(reports_, partial_name(), contents, own_files());
+  auto copy =
+      checkpoints_->copy({reports_, begin_.first_seq + checkpoints_made_, partial_name()}, contents, own_files());
   passage.accept([&] {
     last_checkpoint_report_ = reports_.load();
     add_report(std::move(metrics), true);
     ++checkpoints_made_;
-    checkpoints_->add(std::move(copy));
+    checkpoints_->hand_over(std::move(copy));
   });
+  outbox_->flush();  // from here on the death of this process loses nothing
   return passage.wait();
 }
 
@@ -191,9 +199,14 @@ const std::string& WorkerSession::node_address(int rank) const {
                     std::to_string(begin_.world_size));
 }
 
+std::string WorkerSession::node_ip() const {
+  return begin_.peers.size() > 1 ? node_address(begin_.rank) : sys::node_ip();
+}
+
 std::string WorkerSession::partial_name() const {
   char name[80];
-  if (begin_.keep_all_ranks)
+  // Where the driver alone knows the number, because some checkpoints do not get as far as that.
+  if (begin_.keep_all_ranks || begin_.persist_every > 1 || begin_.skip_when_busy)
     std::snprintf(name, sizeof name, "checkpoint_%06d_report_%06d.partial", begin_.first_seq, reports_.load());
   else
     std::snprintf(name, sizeof name, "checkpoint_%06d.partial", begin_.first_seq + checkpoints_made_);
@@ -252,11 +265,24 @@ std::optional<Checkpoint> WorkerSession::checkpoint() {
     auto given = ask_for_checkpoint();
     if (!given.path.empty()) return Checkpoint::from_directory(given.path);
     if (!given.files.empty()) return Checkpoint::from_files(std::move(given.files));
+    // Copied, because later checkpoints take its place.
+    if (!given.memory.path.empty()) return Checkpoint::from_bytes(in_memory(given.memory, false).to_bytes());
   }
   return resumed_from();
 }
 
+/// At once, because the driver may close it as soon as this rank has reported.
+void WorkerSession::open_memory() {
+  try {
+    resumed_memory_ = in_memory(begin_.checkpoint_memory, true);
+  } catch (...) {
+    resume_error_ = std::current_exception();
+  }
+}
+
 std::optional<Checkpoint> WorkerSession::resumed_from() const {
+  if (resume_error_) std::rethrow_exception(resume_error_);
+  if (resumed_memory_) return resumed_memory_;
   if (!begin_.checkpoint.empty()) return Checkpoint::from_directory(begin_.checkpoint);
   if (!begin_.checkpoint_files.empty()) return Checkpoint::from_files(begin_.checkpoint_files);
   return std::nullopt;
@@ -322,6 +348,15 @@ void WorkerSession::barrier(Seconds timeout) { meet({}, timeout); }
 
 Bytes WorkerSession::broadcast_from_rank_zero(Bytes bytes, Seconds timeout) { return meet(std::move(bytes), timeout); }
 
+std::optional<Seconds> WorkerSession::time_left() const {
+  const auto not_negative = [](Seconds left) { return std::max(left, Seconds{0}); };
+  if (const Instant end = preempted_at_; end != Instant::max()) return not_negative(end - now());
+  const auto found = begin_.env.find("SLURM_JOB_END_TIME");  // seconds since 1970
+  if (found == begin_.env.end()) return std::nullopt;
+  const double end = std::strtod(found->second.c_str(), nullptr);
+  return end > 0 ? std::optional(not_negative(Seconds(end - unix_seconds(wall_now())))) : std::nullopt;
+}
+
 void WorkerSession::serve_calls(const std::function<Bytes(const Bytes& payload)>& answer) {
   if (!begin_.calls) return;
   outbox_->add(wire::encode(wire::CallsAwaited{}));
@@ -341,6 +376,11 @@ std::optional<Bytes> WorkerSession::next_call() {
 
 void WorkerSession::receive() {
   while (auto frame = channel_.receive()) {
+    if (wire::holds<wire::CheckpointStored>(*frame)) {
+      checkpoints_->stored(wire::decode_one<wire::CheckpointStored>(*frame));
+      ++progress_;
+      continue;
+    }
     auto message = wire::decode<wire::DriverToWorker>(*frame);
     if (auto* begin = std::get_if<wire::Begin>(&message)) next_begin_ = std::move(*begin);
     if (auto* payload = std::get_if<wire::Payload>(&message)) {
@@ -361,12 +401,11 @@ void WorkerSession::obey(wire::DriverToWorker& message) {
     changed_.notify_all();  // who waits for a call
   } else if (std::holds_alternative<wire::Settle>(message)) {
     gate_->settle();
-    try {
-      checkpoints_->wait();
-    } catch (const Error& error) {
-      log_warning(error.what());
-    }
     outbox_->add(wire::encode(wire::Settled{}));
+  } else if (const auto* preempt = std::get_if<wire::Preempt>(&message)) {
+    preempted_at_ = now() + ticks(Seconds(preempt->left));
+  } else if (const auto* lease = std::get_if<wire::Lease>(&message)) {
+    guard_.renew(lease->until);
   } else if (std::holds_alternative<wire::HoldReports>(message)) {
     outbox_->add(wire::encode(wire::ReportsHeld{gate_->hold()}));
   } else if (const auto* end = std::get_if<wire::EndAfter>(&message)) {

@@ -15,14 +15,15 @@
 #include "wire/channel.h"
 #include "wire/messages.h"
 #include "worker/checkpoint_queue.h"
+#include "worker/lease_guard.h"
 #include "worker/outbox.h"
 #include "worker/report_gate.h"
 
 namespace lockstep::worker {
 
-/// The Session of a worker process, over the socket it inherited from its agent. It has three threads besides the
-/// function's: one sends messages and heartbeats, one receives, one writes checkpoints. If the agent is gone, the whole
-/// process group is killed.
+/// The Session of a worker process, over the socket it inherited from its agent. It has two threads besides the
+/// function's: one sends messages and heartbeats, one receives. If the agent is gone, the whole process group is
+/// killed.
 class WorkerSession : public Session {
  public:
   /// Waits for Begin and starts the heartbeats. Throws EngineError if the agent is gone.
@@ -35,8 +36,8 @@ class WorkerSession : public Session {
 
   /// The function is about to run.
   void start();
-  /// The function returned. Waits until checkpoints are durable and everything is sent. Rethrows the error of a
-  /// checkpoint.
+  /// The function returned. Waits until the agent has written its checkpoints, and everything is sent. Rethrows the
+  /// error of a checkpoint.
   void finish(Bytes value);
   /// After finish() of a kept worker: waits for its next run. Returns nothing if the agent is gone. This session is
   /// over then.
@@ -66,6 +67,8 @@ class WorkerSession : public Session {
   int local_world_size() const override { return begin_.local_world_size; }
   int node_rank() const override { return begin_.node_rank; }
   const std::string& node_address(int rank) const override;
+  /// The address of this worker's node: that by which the others reach it, if the ranks are on several nodes.
+  std::string node_ip() const;
   int attempt() const override { return begin_.attempt; }
   const Value& config() const override { return begin_.config; }
   const std::string& experiment_name() const override { return begin_.experiment_name; }
@@ -86,6 +89,8 @@ class WorkerSession : public Session {
   void request_stop() override;
   bool should_stop() override { return gate_->is_over() || stopping_; }
   bool stopping() const override { return stopping_; }
+  bool should_checkpoint() const override { return preempted_at_.load() != Instant::max(); }
+  std::optional<Seconds> time_left() const override;
 
  private:
   /// The encoded metrics; throws if nothing can be reported any more.
@@ -100,6 +105,7 @@ class WorkerSession : public Session {
   Bytes meet(Bytes value, Seconds timeout);
   std::optional<Bytes> next_call();
   void open();
+  void open_memory();
   void receive();
   void obey(wire::DriverToWorker& message);
   void check_running() const;
@@ -109,8 +115,11 @@ class WorkerSession : public Session {
   wire::Begin begin_;
   const bool kept_ = false;
   Value data_plan_ = Value::object();
+  std::optional<Checkpoint> resumed_memory_;  ///< what the attempt resumes from, if it is in shared memory
+  std::exception_ptr resume_error_;           ///< or why it cannot be opened
   std::atomic<std::int64_t> progress_ = 0;
   std::atomic<bool> stopping_ = false;
+  std::atomic<Instant> preempted_at_ = Instant::max();  ///< when the machine is taken away
   std::atomic<bool> ended_ = false;
   std::optional<Outbox> outbox_;
   std::optional<CheckpointQueue> checkpoints_;
@@ -141,6 +150,7 @@ class WorkerSession : public Session {
   std::optional<Bytes> next_payload_;
 
   std::thread receiver_;
+  LeaseGuard guard_;
 };
 
 }  // namespace lockstep::worker

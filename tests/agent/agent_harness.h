@@ -46,7 +46,7 @@ class TestRun {
 
   template <class M>
   void send(const M& message) {
-    channel_.send(wire::encode({id_, 0}, message));
+    channel_.send(wire::encode({id_, node_}, message));
   }
 
   /// The next message that is an M; others before it are kept in seen_.
@@ -54,7 +54,7 @@ class TestRun {
   M expect() {
     while (auto frame = channel_.receive(now() + kPatience)) {
       auto [envelope, message] = wire::decode_addressed<wire::AgentToDriver>(*frame);
-      EXPECT_EQ(envelope, (wire::Envelope{id_, 0}));
+      EXPECT_EQ(envelope, (wire::Envelope{id_, node_}));
       note(message);
       seen_.push_back(message);
       if (auto* found = std::get_if<M>(&message)) return *found;
@@ -131,6 +131,8 @@ class TestRun {
   std::vector<int> pids_;
   std::vector<wire::WorkerExited> exits_;
   std::vector<std::vector<Bytes>> from_worker_;
+
+  int node_ = 0;  ///< with whose agent it speaks
 
  private:
   void note(const wire::AgentToDriver& message) {

@@ -303,8 +303,8 @@ TEST_F(WarmForkServers, OneThatNobodyWaitsForAnyMoreEnds) {
 }
 
 TEST(ForkServerChoice, IgnoresWhatAShellChanges) {
-  const wire::Configure a{{"python"}, {{"PATH", "/bin"}, {"PWD", "/a"}, {"SHLVL", "1"}}, "/a"};
-  wire::Configure b{{"python"}, {{"PATH", "/bin"}, {"PWD", "/b"}, {"_", "/bin/x"}}, "/b"};
+  const wire::Configure a{{"python"}, {{"PATH", "/bin"}, {"PWD", "/a"}, {"SHLVL", "1"}}, "/a", {}};
+  wire::Configure b{{"python"}, {{"PATH", "/bin"}, {"PWD", "/b"}, {"_", "/bin/x"}}, "/b", {}};
   EXPECT_TRUE(same_server(a, b));
   b.env["PATH"] = "/usr/bin";
   EXPECT_FALSE(same_server(a, b));

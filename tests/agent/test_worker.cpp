@@ -13,9 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "sys/shared_memory.h"
 #include "sys/sockets.h"
 #include "wire/channel.h"
 #include "wire/codec.h"
+#include "wire/handover.h"
 #include "worker/zygote.h"
 
 namespace {
@@ -57,6 +59,32 @@ void spam(int megabytes) {
 void flood(wire::Channel& channel, int megabytes) {
   const Bytes value(65536, 1);
   for (int i = 0; i < megabytes * 16; ++i) channel.send(wire::encode(wire::WorkerFinished{value}));
+}
+
+/// A checkpoint of one file "data", which is `size` letters x.
+void hand_over(wire::Channel& channel, const Value& what) {
+  sys::SharedMemory memory;
+  const auto size = what.at("size").get<std::size_t>();
+  memory.grow(size);
+  std::memset(memory.data(), 'x', size);
+  wire::CheckpointHeld held;
+  held.report = what.at("report");
+  held.storage = what.at("storage");
+  held.partial = what.at("partial");
+  held.files = {{"data", 0, static_cast<std::int64_t>(size)}};
+  channel.send(wire::encode(held), what.value("without", false) ? -1 : memory.fd());
+}
+
+/// The next message that is not about the node's lease, which comes at any time.
+std::optional<Bytes> next_message(wire::Channel& channel) {
+  while (auto frame = channel.receive()) {
+    try {
+      if (std::holds_alternative<wire::Lease>(wire::decode<wire::DriverToWorker>(*frame))) continue;
+    } catch (const wire::WireError&) {  // the test's own
+    }
+    return frame;
+  }
+  return std::nullopt;
 }
 
 void obey(wire::Channel& channel, const Value& command) {
@@ -114,7 +142,11 @@ void obey(wire::Channel& channel, const Value& command) {
   else if (verb == "send")
     channel.send(wire::encode(wire::Heartbeat{number()}));
   else if (verb == "echo")
-    for (int i = 0; i < number(); ++i) channel.send(*channel.receive());
+    for (int i = 0; i < number(); ++i) channel.send(*next_message(channel));
+  else if (verb == "hand_over")
+    hand_over(channel, command.at(1));
+  else if (verb == "print_stored")
+    std::printf("stored: %s.\n", wire::decode_one<wire::CheckpointStored>(*next_message(channel)).error.c_str());
   else if (verb == "garbage")
     (void)!::write(channel.fd(), "\xff\xff\xff\xff", 4);
   else if (verb == "stacks") {
@@ -133,11 +165,11 @@ int main() {
   birth = worker::serve_forks(std::atoi(std::getenv("LOCKSTEP_FORK_SERVER_FD")), {});
   wire::Channel channel{sys::Descriptor(birth.socket)};
   // One that is kept gets what the others inherit as a second message, and obeys until the agent is gone.
-  for (bool kept = false; const auto frame = channel.receive(); kept = true) {
+  for (bool kept = false; const auto frame = next_message(channel); kept = true) {
     const auto begin = std::get<wire::Begin>(wire::decode<wire::DriverToWorker>(*frame));
     if (kept)
       std::printf("payload %zu\n",
-                  std::get<wire::Payload>(wire::decode<wire::DriverToWorker>(*channel.receive())).payload.size());
+                  std::get<wire::Payload>(wire::decode<wire::DriverToWorker>(*next_message(channel))).payload.size());
     for (const auto& [name, value] : begin.env) ::setenv(name.c_str(), value.c_str(), 1);
     for (const Value& command : begin.config) obey(channel, command);
     if (!begin.keep) return 0;

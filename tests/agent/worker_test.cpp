@@ -25,7 +25,7 @@ class LateWorker : public ::testing::Test {
 
   Loop loop_;
   std::pair<sys::Descriptor, sys::Descriptor> sockets_ = sys::socket_pair();
-  DriverLink link_{loop_, std::move(sockets_.first), {}};
+  DriverLink link_{loop_, std::move(sockets_.first), 0, {}};
   Worker worker_;
 };
 

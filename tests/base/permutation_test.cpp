@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/permutation.h>
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 #include <vector>
@@ -22,14 +23,15 @@ TEST(Permutation, HasEveryNumberOnce) {
 }
 
 TEST(Permutation, IsTheSameForManyPlacesAtOnce) {
-  for (const std::uint64_t size : {1, 2, 100, 257, 1000, 100'000}) {
-    const Permutation permutation(size, 3);
-    std::vector<std::int64_t> places(size);
-    std::iota(places.begin(), places.end(), 0);
-    permutation.replace(places);
-    for (std::uint64_t place = 0; place < size; ++place)
-      ASSERT_EQ(static_cast<std::uint64_t>(places[place]), permutation(place));
-  }
+  for (const std::uint64_t size : {1, 2, 100, 257, 1000, 100'000, 3'000'000, 40'000'000})
+    for (const std::uint64_t first : {std::uint64_t{0}, size / 2}) {
+      const Permutation permutation(size, 3);
+      std::vector<std::int64_t> places(std::min<std::uint64_t>(size - first, 50'000));
+      std::iota(places.begin(), places.end(), static_cast<std::int64_t>(first));
+      permutation.replace(places);
+      for (std::uint64_t n = 0; n < places.size(); ++n)
+        ASSERT_EQ(static_cast<std::uint64_t>(places[n]), permutation(first + n)) << size;
+    }
 }
 
 TEST(Permutation, IsTheSameEverywhere) {

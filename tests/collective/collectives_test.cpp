@@ -28,12 +28,20 @@ const std::vector<std::size_t> kCounts{0, 1, 7, 1023, 1024, 4097, 20011};
 #define REQUIRE(condition) \
   if (!(condition)) throw InternalError(std::string("not so: " #condition ", rank ") + std::to_string(group.rank()))
 
-class World : public ::testing::TestWithParam<int> {
+/// The numbers of ranks on each node.
+class World : public ::testing::TestWithParam<std::vector<int>> {
  protected:
-  void run(const std::function<void(Communicator&)>& body) {
-    EXPECT_THAT(run_threads(GetParam(), small_options(), body), Each(""));
+  void run(const std::function<void(Group&)>& body) {
+    if (GetParam().size() == 1) {
+      EXPECT_THAT(run_threads(GetParam().front(), small_options(), body), Each(""));
+    } else {
+      FakeNetwork network;
+      EXPECT_THAT(run_nodes(GetParam(), small_options(), network, body), Each(""));
+    }
   }
 };
+
+class Processes : public ::testing::TestWithParam<int> {};
 
 std::vector<Bytes> inputs_of_all(int world, std::size_t count, DType dtype, std::uint64_t seed) {
   std::vector<Bytes> inputs;
@@ -42,7 +50,7 @@ std::vector<Bytes> inputs_of_all(int world, std::size_t count, DType dtype, std:
 }
 
 TEST_P(World, ReducesEveryDTypeOfEverySizeByEveryOperation) {
-  run([](Communicator& group) {
+  run([&](Group& group) {
     std::mt19937_64 random(1);
     for (int t = 0; t < kDTypes; ++t) {
       for (int o = 0; o < kReduceOps; ++o) {
@@ -53,7 +61,7 @@ TEST_P(World, ReducesEveryDTypeOfEverySizeByEveryOperation) {
         const std::size_t count = kCounts[seed % kCounts.size()];
         const int root = static_cast<int>(seed / 7 % group.size());
         const auto inputs = inputs_of_all(group.size(), count, dtype, seed);
-        const Bytes expected = expected_elements(inputs, dtype, op);
+        const Bytes expected = expected_elements(inputs, dtype, op, GetParam());
         // In place, and from one buffer to another.
         Bytes data = inputs[group.rank()];
         group.all_reduce(data.data(), data.data(), count, dtype, op);
@@ -70,20 +78,20 @@ TEST_P(World, ReducesEveryDTypeOfEverySizeByEveryOperation) {
 }
 
 TEST_P(World, SumsOfEverySize) {
-  run([](Communicator& group) {
+  run([&](Group& group) {
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16, DType::int8, DType::int64}) {
       for (const std::size_t count : kCounts) {
         const auto inputs = inputs_of_all(group.size(), count, dtype, count);
         Bytes data = inputs[group.rank()];
         group.all_reduce(data.data(), data.data(), count, dtype, ReduceOp::sum);
-        REQUIRE(data == expected_elements(inputs, dtype, ReduceOp::sum));
+        REQUIRE(data == expected_elements(inputs, dtype, ReduceOp::sum, GetParam()));
       }
     }
   });
 }
 
 TEST_P(World, ReduceScatterGivesEachRankItsPart) {
-  run([](Communicator& group) {
+  run([&](Group& group) {
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float64, DType::uint16, DType::boolean}) {
       for (const std::size_t count : kCounts) {
         const std::size_t bytes = count * size_of(dtype);
@@ -106,7 +114,7 @@ TEST_P(World, ReduceScatterGivesEachRankItsPart) {
 }
 
 TEST_P(World, CopiesGoWhereTheyShould) {
-  run([](Communicator& group) {
+  run([&](Group& group) {
     const int me = group.rank(), world = group.size();
     for (const std::size_t bytes : kCounts) {
       const auto inputs = inputs_of_all(world, bytes * world, DType::uint8, bytes);
@@ -140,7 +148,7 @@ TEST_P(World, CopiesGoWhereTheyShould) {
 
 /// Inputs are places of the outputs that belong to another rank, and the other way round.
 TEST_P(World, CopiesMayTakeEachOthersPlaces) {
-  run([](Communicator& group) {
+  run([&](Group& group) {
     const int me = group.rank(), world = group.size();
     for (const std::size_t bytes : kCounts) {
       const auto inputs = inputs_of_all(world, bytes * world, DType::uint8, bytes);
@@ -180,7 +188,7 @@ TEST_P(World, CopiesMayTakeEachOthersPlaces) {
 }
 
 TEST_P(World, AllToAllTakesSizesThatDiffer) {
-  run([](Communicator& group) {
+  run([&](Group& group) {
     const int me = group.rank(), world = group.size();
     for (const std::size_t scale : {0, 1, 997}) {
       const auto size = [&](int from, int to) { return scale * static_cast<std::size_t>((from * 3 + to * 5) % 7); };
@@ -204,7 +212,7 @@ TEST_P(World, AllToAllTakesSizesThatDiffer) {
   });
 }
 
-TEST_P(World, MixedCallsOfProcesses) {
+TEST_P(Processes, MixedCalls) {
   Ranks ranks(GetParam(), small_options(), [](Communicator& group) {
     std::mt19937_64 random(5);  // the same calls on all ranks
     for (int i = 0; i < 200; ++i) {
@@ -224,8 +232,18 @@ TEST_P(World, MixedCallsOfProcesses) {
   ranks.expect_success();
 }
 
-INSTANTIATE_TEST_SUITE_P(Collectives, World, ::testing::Values(1, 2, 3, 4, 5),
+INSTANTIATE_TEST_SUITE_P(Collectives, Processes, ::testing::Values(1, 2, 3, 4, 5),
                          [](const auto& info) { return "Of" + std::to_string(info.param); });
+
+using Sizes = std::vector<int>;
+INSTANTIATE_TEST_SUITE_P(Collectives, World,
+                         ::testing::Values(Sizes{1}, Sizes{2}, Sizes{3}, Sizes{4}, Sizes{5}, Sizes{1, 1}, Sizes{2, 2},
+                                           Sizes{3, 1}, Sizes{1, 2}, Sizes{2, 3, 1}, Sizes{1, 1, 1}, Sizes{2, 2, 2, 2}),
+                         [](const auto& info) {
+                           std::string name = "Of";
+                           for (const int size : info.param) name += std::to_string(size);
+                           return name;
+                         });
 
 /// Staging, buckets and active waiting change the time, never the bits.
 TEST(Collectives, TheSameBitsHoweverTheDataIsCut) {

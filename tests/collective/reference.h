@@ -83,24 +83,37 @@ inline std::uint64_t encode(double value, DType dtype) {
   return sign | std::min(rank, infinity);
 }
 
-/// What the elements with these bits, in the order of the ranks, must become.
-inline std::uint64_t expected_bits(const std::vector<std::uint64_t>& elements, DType dtype, ReduceOp op) {
+/// What the elements with these bits, in the order of the ranks, must become. `nodes` are the numbers of ranks per
+/// node: each node's elements are combined first, then what the nodes have.
+inline std::uint64_t expected_bits(const std::vector<std::uint64_t>& elements, DType dtype, ReduceOp op,
+                                   const std::vector<int>& nodes) {
   const std::size_t world = elements.size();
   if (is_float(dtype)) {
     if (world == 1) return elements[0];
     // float64 is computed in itself, all others in float32: what double gives, rounded after every step.
     const bool wide = dtype == DType::float64;
-    double sum = decode(elements[0], dtype);
-    for (std::size_t i = 1; i < world; ++i) {
-      const double next = decode(elements[i], dtype);
-      if (op == ReduceOp::min)
-        sum = std::isnan(sum) || sum < next ? sum : next;
-      else if (op == ReduceOp::max)
-        sum = std::isnan(sum) || sum > next ? sum : next;
-      else
-        sum = op == ReduceOp::product ? sum * next : sum + next;
-      if (!wide) sum = static_cast<float>(sum);
+    const auto combined = [&](const std::vector<double>& values) {
+      double sum = values[0];
+      for (std::size_t i = 1; i < values.size(); ++i) {
+        const double next = values[i];
+        if (op == ReduceOp::min)
+          sum = std::isnan(sum) || sum < next ? sum : next;
+        else if (op == ReduceOp::max)
+          sum = std::isnan(sum) || sum > next ? sum : next;
+        else
+          sum = op == ReduceOp::product ? sum * next : sum + next;
+        if (!wide) sum = static_cast<float>(sum);
+      }
+      return sum;
+    };
+    std::vector<double> of_nodes;
+    std::size_t rank = 0;
+    for (const int size : nodes) {
+      std::vector<double> values;
+      for (int i = 0; i < size; ++i) values.push_back(decode(elements[rank++], dtype));
+      of_nodes.push_back(combined(values));
     }
+    double sum = combined(of_nodes);
     if (op == ReduceOp::avg) sum /= static_cast<double>(world);
     if (!wide) sum = static_cast<float>(sum);
     return encode(sum, dtype);
@@ -168,12 +181,14 @@ inline Bytes random_elements(std::size_t count, DType dtype, std::uint64_t seed)
 }
 
 /// What `inputs`, one of every rank, must become.
-inline Bytes expected_elements(const std::vector<Bytes>& inputs, DType dtype, ReduceOp op) {
+inline Bytes expected_elements(const std::vector<Bytes>& inputs, DType dtype, ReduceOp op,
+                               std::vector<int> nodes = {}) {
+  if (nodes.empty()) nodes.push_back(static_cast<int>(inputs.size()));
   Bytes result(inputs[0].size());
   std::vector<std::uint64_t> elements(inputs.size());
   for (std::size_t i = 0; i < result.size() / size_of(dtype); ++i) {
     for (std::size_t rank = 0; rank < inputs.size(); ++rank) elements[rank] = bits_at(inputs[rank], dtype, i);
-    const std::uint64_t bits = expected_bits(elements, dtype, op);
+    const std::uint64_t bits = expected_bits(elements, dtype, op, nodes);
     std::memcpy(result.data() + i * size_of(dtype), &bits, size_of(dtype));
   }
   return result;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/error.h>
 
+#include "base/s3_query.h"
 #include "data/file_systems.h"
 #include "folder.h"
 

@@ -4,6 +4,7 @@
 #include <lockstep/error.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <random>
 
@@ -79,7 +80,7 @@ TEST(EpochOrder, PartsAndPermutedAgreeWithRow) {
       for (const Part& part : order.parts_of(unit))
         for (std::int64_t n = 0; n < part.count; ++n) rows.push_back({part.block, part.first + n, 1});
       ASSERT_EQ(static_cast<std::int64_t>(rows.size()), unit.size());
-      const auto places = order.permuted(unit, unit);
+      const auto places = order.permuted(unit, std::array{unit});
       for (std::int64_t place = unit.begin; place < unit.end; ++place)
         EXPECT_EQ(rows[static_cast<std::size_t>(places[static_cast<std::size_t>(place - unit.begin)])],
                   order.row(place));

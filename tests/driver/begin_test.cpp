@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "sys/node.h"
+
 namespace lockstep::driver {
 namespace {
 
@@ -28,7 +30,10 @@ Placement placed(int workers, const std::string& strategy, const std::vector<Nod
 TEST(Begin, PeersAreTheNodesThatHaveWorkers) {
   EXPECT_EQ(peers_of(placed(3, "PACK", machines(3))), (Peers{{"10.0.0.1", 2}, {"10.0.0.2", 1}}));
   EXPECT_EQ(peers_of(placed(4, "SPREAD", machines(3))), (Peers{{"10.0.0.1", 2}, {"10.0.0.2", 1}, {"10.0.0.3", 1}}));
-  EXPECT_EQ(peers_of(placed(2, "STRICT_PACK", machines(2))), (Peers{{"10.0.0.1", 2}}));
+}
+
+TEST(Begin, RanksOfOneNodeMeetOnItsLoopback) {
+  EXPECT_EQ(peers_of(placed(2, "STRICT_PACK", machines(2))), (Peers{{sys::kLoopback, 2}}));
 }
 
 TEST(Begin, PeersLeaveOutALostNode) {
@@ -57,7 +62,7 @@ TEST(Begin, EachRankFindsItsNodeByTheNodesBeforeIt) {
 
 TEST(Begin, HoldsWhatThePlanSaysOfProgramFunctionAndGroup) {
   RunPlan plan;
-  plan.program = {{{"program"}, {{"A", "1"}}, "/work"}, {"/modules"}, {"train.py"}};
+  plan.program = {{{"program"}, {{"A", "1"}}, "/work", {}}, {"/modules"}, {"train.py"}};
   plan.function.name = "train";
   plan.group.keep_workers = true;
   const wire::Begin begin = begin_of_all(plan, {}, 3);

@@ -64,6 +64,8 @@ TEST(Console, ShowsWhoseOutputIsWanted) {
   EXPECT_EQ(shown("rank0"), "[rank 0] x\na line\n");
   EXPECT_EQ(shown("all"), "[rank 0] x\n[rank 1] x\n[rank 2] x\na line\n");
   EXPECT_EQ(shown("none"), "a line\n");
+  EXPECT_EQ(shown("0,2"), "[rank 0] x\n[rank 2] x\na line\n");
+  EXPECT_EQ(shown("12"), "a line\n");
 }
 
 TEST(Console, SilentWithoutVerbosity) {

@@ -115,6 +115,8 @@ TEST(Placement, GpusAreNeverGivenTwice) {
   EXPECT_EQ(refused(asking(4, true), {machine(8, 2)}),
             "[resources] 4 workers with 1 GPU each need 4 GPU, but this machine has 2; ask for fewer workers or less "
             "GPU per worker");
+  EXPECT_EQ(refused(asking(1, false, {{"GPU", 3}}), {machine(8, 2)}),
+            "[resources] 1 worker with 3 GPU needs 3 GPU, but this machine has 2; ask for less GPU");
 }
 
 TEST(Placement, AskedCpusAreNeverGivenTwice) {

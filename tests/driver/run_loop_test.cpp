@@ -89,6 +89,8 @@ TEST_F(RunLoopTest, AKilledWorkerIsAFailureAndTheNextAttemptResumes) {
   then([&] { cluster.kill(1); });
   then([&] {
     EXPECT_EQ(cluster.attempt, 1);
+    EXPECT_EQ(record().at("attempt"), 1) << "saved after the workers were started";
+    EXPECT_EQ(record().at("failures").size(), 1U);
     cluster.finish_all();
   });
   const Result result = run();
@@ -347,6 +349,19 @@ TEST_F(RunLoopTest, AnAgentOfAnotherVersionIsRefused) {
     EXPECT_NE(text.find("version " + std::to_string(wire::kVersion + 1)), std::string::npos) << text;
     EXPECT_NE(text.find("version " + std::to_string(wire::kVersion)), std::string::npos) << text;
   }
+}
+
+TEST_F(RunLoopTest, AnAttemptWaitsForNodes) {
+  int asked = 0;
+  plan.wiring.place = [&]() -> std::optional<Placement> {
+    if (++asked < 4) return std::nullopt;
+    then([this] { cluster.finish_all(); });
+    return placement;
+  };
+  const Result result = run();
+  EXPECT_EQ(result.state, "finished") << result.error;
+  EXPECT_EQ(asked, 4);
+  EXPECT_EQ(cluster.sent<wire::StartAttempt>().size(), 1U);
 }
 
 TEST_F(RunLoopTest, AnAttemptThatDoesNotFitFailsTheRun) {

@@ -164,7 +164,7 @@ TEST_F(AbsencesTest, ANeedlessWorkerThatStartsLateIsEndedToo) {
   die(1);
   send(RankLeft{0, 1});
   send(RankNeedless{0, 1});
-  send(WorkerStarted{0, 1, 201});
+  send(WorkerStarted{0, 1});
   ASSERT_NE(did<StopWorker>(), nullptr);
   EXPECT_EQ(did<StopWorker>()->rank, 1);
 }

@@ -23,7 +23,7 @@ class StepFixture : public testing::Test {
     send(AgentIsReady{});
   }
   void run(int rank) {
-    send(WorkerStarted{state.attempt, rank, 100 + rank});
+    send(WorkerStarted{state.attempt, rank});
     send(WorkerRuns{state.attempt, rank, 100 + rank});
   }
   void run_all() {

@@ -20,10 +20,10 @@ TEST_F(StepTest, StartsAllWorkersWhenTheAgentIsReady) {
 
 TEST_F(StepTest, AnnouncesOnceWhenAllRun) {
   begin(2);
-  send(WorkerStarted{0, 0, 1});
+  send(WorkerStarted{0, 0});
   send(WorkerRuns{0, 0, 1});
   EXPECT_EQ(did<AnnounceRunning>(), nullptr);
-  send(WorkerStarted{0, 1, 2});
+  send(WorkerStarted{0, 1});
   send(WorkerRuns{0, 1, 2});
   EXPECT_NE(did<AnnounceRunning>(), nullptr);
   EXPECT_EQ(count_all<AnnounceRunning>(), 1);

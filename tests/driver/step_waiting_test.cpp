@@ -160,7 +160,7 @@ TEST_F(WaitingTest, ARankWithoutHeartbeatIsNamedWithStacksBeforeAnythingIsKilled
   EXPECT_TRUE(done<StopWorkers>().empty());
   send(WorkerStacks{0, 1, "stopped"});
   ASSERT_EQ(done<SaveStacks>().size(), 1U);
-  EXPECT_EQ(done<SaveStacks>()[0].silent, std::vector<int>{1});
+  EXPECT_EQ(state.hung, std::vector<int>{1});
   EXPECT_EQ(done<StopWorkers>().size(), 1U);
   ASSERT_EQ(state.failures.size(), 1U);
   EXPECT_EQ(state.failures[0].kind, FailureKind::heartbeat);
@@ -272,7 +272,7 @@ TEST_F(WaitingTest, TheFirstInterruptAsksTheSecondKills) {
 TEST_F(WaitingTest, AnInterruptBeforeAllFunctionsRunKillsAtOnce) {
   size = 2;
   send(AgentIsReady{});
-  send(WorkerStarted{0, 0, 100});
+  send(WorkerStarted{0, 0});
   send(Interrupted{});
   ASSERT_EQ(done<StopWorkers>().size(), 1U);
   EXPECT_FALSE(done<StopWorkers>()[0].interrupt);

@@ -57,6 +57,32 @@ TEST_F(FindRunTest, OnlyWhatIsBelowTheStoragePathIsAName) {
   EXPECT_EQ(find_run("experiment/trial"), scratch_ / "storage/experiment/trial");
 }
 
+TEST_F(FindRunTest, ARunIsResumedOnlyIfItIsAskedFor) {
+  const fs::path stored = make_run("storage/digits");
+  RunConfig run;
+  run.name = "digits";
+  EXPECT_FALSE(run_to_resume(run));
+  run.resume = "auto";
+  EXPECT_EQ(run_to_resume(run), stored);
+  run.storage_path = scratch_ / "elsewhere";
+  EXPECT_FALSE(run_to_resume(run)) << "it is looked for where the new run would be";
+  run.storage_path.clear();
+  run.name = "nobody";
+  EXPECT_FALSE(run_to_resume(run));
+}
+
+TEST_F(FindRunTest, APathNamesTheRunToResume) {
+  const fs::path stored = make_run("storage/digits");
+  make_run("cwd/here");
+  RunConfig run;
+  run.resume = "digits";
+  EXPECT_EQ(run_to_resume(run), stored);
+  run.resume = "here/";
+  EXPECT_EQ(run_to_resume(run), fs::canonical(scratch_ / "cwd/here"));
+  run.resume = "nobody";
+  EXPECT_THROW(run_to_resume(run), ConfigError);
+}
+
 TEST_F(FindRunTest, WithoutAHomeOnlyPathsNameRuns) {
   make_run("cwd/here");
   const std::string home = std::getenv("HOME") != nullptr ? std::getenv("HOME") : "";

@@ -104,6 +104,12 @@ TEST_F(PartWriterTest, CopiesADirectory) {
   EXPECT_FALSE(fs::is_symlink(partial_ / "link"));
 }
 
+TEST_F(PartWriterTest, AnEmptyDirectoryIsACheckpointWithoutFiles) {
+  fs::create_directories(scratch_ / "source");
+  EXPECT_TRUE(writer().copy_directory(scratch_ / "source").empty());
+  EXPECT_TRUE(fs::is_directory(partial_));
+}
+
 TEST_F(PartWriterTest, DoesNotCopyWhatIsOutside) {
   spit(scratch_ / "secret", "x");
   fs::create_directory(scratch_ / "source");

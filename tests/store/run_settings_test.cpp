@@ -14,16 +14,25 @@ RunSettings unusual() {
                       .use_gpu = true,
                       .resources_per_worker = {{"CPU", 2}, {"GPU", 0.5}},
                       .placement_strategy = "SPREAD"};
-  settings.run.failure.max_failures = -1;
-  settings.run.checkpoint = {
-      .num_to_keep = 2, .score_attribute = "val/loss", .score_order = "min", .keep_all_ranks = true};
+  settings.run.failure = {.max_failures = -1, .count_node_failures = true};
+  settings.run.checkpoint = {.num_to_keep = 2,
+                             .score_attribute = "val/loss",
+                             .score_order = "min",
+                             .keep_all_ranks = true,
+                             .persist_every = 5,
+                             .when_busy = "skip"};
   settings.run.verbose = 0;
   settings.run.log_to_console = "all";
   settings.run.hang_timeout = duration<double>(1.5);
   settings.run.heartbeat_timeout = duration<double>(3);
   settings.run.max_report_size = 1000;
   settings.run.stop = {{"training_iteration", 10}};
+  settings.run.preemption = "file:/notice";
+  settings.run.preemption_grace = duration<double>(7);
   settings.run.wait_for_resources = false;
+  settings.run.engine.kind = "join";
+  settings.run.engine.nodes = 3;
+  settings.run.engine.port = 1234;
   return settings;
 }
 
@@ -39,17 +48,34 @@ TEST(RunSettings, StandInOneDict) {
                           {"resources_per_worker", {{"CPU", 2.0}, {"GPU", 0.5}}},
                           {"placement_strategy", "SPREAD"},
                           {"max_failures", -1},
+                          {"count_node_failures", true},
                           {"num_to_keep", 2},
                           {"checkpoint_score_attribute", "val/loss"},
                           {"checkpoint_score_order", "min"},
                           {"keep_all_ranks", true},
+                          {"persist_every", 5},
+                          {"when_busy", "skip"},
                           {"verbose", 0},
                           {"hang_timeout", 1.5},
                           {"heartbeat_timeout", 3.0},
                           {"max_report_size", 1000},
                           {"stop", {{"training_iteration", 10.0}}},
+                          {"preemption", "file:/notice"},
+                          {"preemption_grace", 7.0},
                           {"wait_for_resources", false},
-                          {"log_to_console", "all"}}));
+                          {"log_to_console", "all"},
+                          {"kind", "join"},
+                          {"nodes", 3},
+                          {"hosts", Value::array()},
+                          {"hostfile", ""},
+                          {"address", ""},
+                          {"port", 1234},
+                          {"secret_file", ""},
+                          {"head_works", nullptr},
+                          {"network_interface", ""},
+                          {"node_timeout", 5.0},
+                          {"start_timeout", 300.0},
+                          {"replace_timeout", 30.0}}));
   EXPECT_EQ(to_value(RunSettings{}).at("hang_timeout"), Value(nullptr));
 }
 

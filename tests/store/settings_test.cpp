@@ -29,13 +29,16 @@ TEST(Settings, EveryFieldHasALine) {
   // A new field does not compile here until it is counted.
   [[maybe_unused]] const auto& [workers, gpu, resources, strategy] = ScalingConfig{};
   static_assert(std::tuple_size_v<decltype(Settings<ScalingConfig>::kFields)> == 4);
-  [[maybe_unused]] const auto& [failures] = FailureConfig{};
-  static_assert(std::tuple_size_v<decltype(Settings<FailureConfig>::kFields)> == 1);
-  [[maybe_unused]] const auto& [keep, attribute, order, all] = CheckpointConfig{};
-  static_assert(std::tuple_size_v<decltype(Settings<CheckpointConfig>::kFields)> == 4);
+  [[maybe_unused]] const auto& [failures, nodes] = FailureConfig{};
+  static_assert(std::tuple_size_v<decltype(Settings<FailureConfig>::kFields)> == 2);
+  [[maybe_unused]] const auto& [keep, attribute, order, all, every, busy] = CheckpointConfig{};
+  static_assert(std::tuple_size_v<decltype(Settings<CheckpointConfig>::kFields)> == 6);
   [[maybe_unused]] const auto& [name, path, failure, checkpoint, callbacks, verbose, console, hang, heartbeat, size,
-                                stop, wait] = RunConfig{};
-  static_assert(std::tuple_size_v<decltype(Settings<RunConfig>::kFields)> == 12 - 1);  // callbacks are code
+                                stop, resumed, notice, grace, wait, engine] = RunConfig{};
+  static_assert(std::tuple_size_v<decltype(Settings<RunConfig>::kFields)> == 16 - 1);  // callbacks are code
+  [[maybe_unused]] const auto& [kind, many, hosts, hostfile, address, port, secret_file, head_works, interface,
+                                node_timeout, start_timeout, replace_timeout] = EngineConfig{};
+  static_assert(std::tuple_size_v<decltype(Settings<EngineConfig>::kFields)> == 12);
   [[maybe_unused]] const auto& [split, shuffle, seed, window, equal, prefetch, resume] = DataConfig{};
   static_assert(std::tuple_size_v<decltype(Settings<DataConfig>::kFields)> == 7);
 }
@@ -50,7 +53,20 @@ TEST(Settings, RefusalsNameTheSettingTheValueAndTheRule) {
             "[CheckpointConfig] checkpoint_score_order is 'up'; it must be one of 'max', 'min'");
   EXPECT_EQ(refusal([](auto& o) { o.run.log_to_console = "rank1"; }),
             "[RunConfig] log_to_console is 'rank1'; it must be 'rank0', 'all' or 'none'");
+  EXPECT_EQ(refusal([](auto& o) { o.run.log_to_console = "0,2"; }), "");  // for the command line
   EXPECT_EQ(refusal([](auto& o) { o.run.verbose = -1; }), "[RunConfig] verbose is -1; it must be an int of at least 0");
+}
+
+TEST(Settings, EnginesAreKnownAndHostsBelongToSsh) {
+  EXPECT_EQ(refusal([](auto& o) { o.run.engine.kind = "pbs"; }),
+            "[EngineConfig] kind is 'pbs'; it must be one of 'auto', 'local', 'slurm', 'ray', 'ssh', 'join'");
+  EXPECT_EQ(refusal([](auto& o) { o.run.engine.port = 70000; }),
+            "[EngineConfig] port is 70000; it must be a port from 1 to 65535, or None");
+  EXPECT_EQ(refusal([](auto& o) {
+              o.run.engine.kind = "slurm";
+              o.run.engine.hosts = {"a"};
+            }),
+            "[EngineConfig] hosts is ['a']; only the engine 'ssh' has hosts");
 }
 
 TEST(Settings, RunNamesAreOnePathComponent) {

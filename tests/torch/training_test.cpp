@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 
 #include "runs.h"
@@ -69,6 +70,10 @@ bool same_on_all_after(const std::string& text) {
 /// Every rank begins with parameters of its own, and averages over parts of the same batches.
 void train_together(Session& session) {
   const Value& config = session.config();
+  if (config["nodes"].get<int>() > 1) {
+    const std::string node = "node " + std::to_string(session.world_rank() % config["nodes"].get<int>());
+    ::setenv("LOCKSTEP_COLLECTIVE_NODE", node.c_str(), 1);
+  }
   join({.backend = config["backend"].get<std::string>()});
   ::torch::manual_seed(100 + static_cast<std::uint64_t>(session.world_rank()));
   auto model = prepare_model(
@@ -104,13 +109,15 @@ struct Case {
   std::string zero;
   int accumulate;
   std::string backend = "auto";
+  int nodes = 1;  ///< as if the ranks were on so many, in turn
 };
 
 class Training : public tests::Runs, public testing::WithParamInterface<Case> {};
 
 TEST_P(Training, EqualsThatOfOneProcess) {
-  const auto& [workers, in_buckets, zero, accumulate, backend] = GetParam();
-  const Value config{{"in_buckets", in_buckets}, {"zero", zero}, {"accumulate", accumulate}, {"backend", backend}};
+  const auto& [workers, in_buckets, zero, accumulate, backend, nodes] = GetParam();
+  const Value config{
+      {"in_buckets", in_buckets}, {"zero", zero}, {"accumulate", accumulate}, {"backend", backend}, {"nodes", nodes}};
   const Value metrics = TorchTrainer(train_together, options(workers, config)).fit().metrics;
   EXPECT_LT(metrics["gradients"].get<double>(), 1e-6);
   EXPECT_LT(metrics["parameters"].get<double>(), 1e-6);
@@ -123,11 +130,13 @@ INSTANTIATE_TEST_SUITE_P(On, Training,
                                          Case{2, true, "module", 1}, Case{2, false, "none", 1},
                                          Case{2, false, "module", 1}, Case{2, true, "none", 3},
                                          Case{3, true, "memory", 2}, Case{2, false, "none", 2},
-                                         Case{3, true, "none", 1, "gloo"}, Case{3, true, "none", 1, "lockstep"}),
+                                         Case{3, true, "none", 1, "gloo"}, Case{3, true, "none", 1, "lockstep"},
+                                         Case{3, true, "none", 1, "lockstep", 2}, Case{4, true, "none", 1, "auto", 2}),
                          [](const auto& info) {
                            const Case& c = info.param;
                            return std::to_string(c.workers) + "_" + (c.in_buckets ? "in_buckets" : "copied") + "_" +
-                                  c.zero + "_" + std::to_string(c.accumulate) + "_" + c.backend;
+                                  c.zero + "_" + std::to_string(c.accumulate) + "_" + c.backend +
+                                  (c.nodes > 1 ? "_" + std::to_string(c.nodes) + "_nodes" : "");
                          });
 
 /// Which branch a rank uses depends on its rank; nobody uses "idle".

@@ -240,6 +240,22 @@ TEST_F(RunsTest, AStopRequestEndsOneRunAlone) {
   EXPECT_EQ(second.wait().state, "stopped");
 }
 
+TEST_F(RunsTest, AProgramThatIsStartedAgainContinuesItsRun) {
+  TrainerOptions same = options(Value::object(), "again");
+  same.run.resume = "auto";
+  const RunHandle first = DataParallelTrainer(count_steps, same).start();
+  while (!first.metrics().contains("step") || first.metrics()["step"] < 3) first.next();
+  first.stop();
+  const Result before = first.wait();
+  ASSERT_TRUE(before.checkpoint);
+  const RunHandle second = DataParallelTrainer(count_steps, same).start();
+  EXPECT_EQ(second.path(), before.path);
+  second.next();
+  EXPECT_GT(second.metrics().at("training_iteration"), before.checkpoint->to_dict().at("step"));
+  second.stop();
+  EXPECT_EQ(second.wait().state, "stopped");
+}
+
 /// There is one licence.
 class WaitingRunsTest : public RunsTest {
  protected:

@@ -62,7 +62,7 @@ inline CheckpointWritten sample_checkpoint() {
 
 /// One valid message of each direction and shape.
 inline std::vector<Bytes> sample_messages() {
-  return {encode({1, 0}, Configure{{"python", "-m", "x"}, {{"PATH", "/bin"}}, "/tmp"}),
+  return {encode({1, 0}, Configure{{"python", "-m", "x"}, {{"PATH", "/bin"}}, "/tmp", {"/lib"}}),
           encode({1, 2}, sample_start()),
           encode({3, 0}, ToWorker{1, -1, encode(MeetingDone{3, "late", {1, 2}})}),
           encode({3, 0}, StartWorker{2, {1, sample_value()}}),
@@ -75,6 +75,7 @@ inline std::vector<Bytes> sample_messages() {
           encode({3, 0}, WorkerExited{1, 2, 0, 9, true, false}),
           encode({3, 0}, LogText{1, 2, "hello\n"}),
           encode(Payload{{1, 2, 3}}),
+          encode(Lease{12.5}),
           encode(sample_reports(5)),
           encode(sample_checkpoint()),
           encode(WorkerFailed{{{"kind", "exception"}, {"rank", 1}}}),

@@ -1,7 +1,9 @@
 #include "worker/worker_session.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <csignal>
@@ -9,9 +11,12 @@
 #include <fstream>
 #include <future>
 
+#include "store/part_writer.h"
 #include "store/positions.h"
+#include "sys/shared_memory.h"
 #include "sys/sockets.h"
 #include "wire/codec.h"
+#include "wire/handover.h"
 
 namespace lockstep::worker {
 namespace {
@@ -46,12 +51,52 @@ class WorkerSessionTest : public testing::Test {
     return made;
   }
 
-  template <class M>
-  M next() {
+  /// The next message for the driver. A checkpoint that is handed over is stored first, as the agent does.
+  wire::WorkerToDriver receive() {
     for (;;) {
       const auto frame = driver->receive(now() + 10s);
       if (!frame) throw std::runtime_error("nothing came");
-      auto message = wire::decode<wire::WorkerToDriver>(*frame);
+      if (!wire::holds<wire::CheckpointHeld>(*frame)) return wire::decode<wire::WorkerToDriver>(*frame);
+      const auto held = wire::decode_one<wire::CheckpointHeld>(*frame);
+      if (const auto written = store(held)) return *written;
+    }
+  }
+  std::optional<wire::CheckpointWritten> store(const wire::CheckpointHeld& held) {
+    const sys::Descriptor fd = driver->take_descriptor();
+    const wire::HeldFile& last = held.files.back();
+    const auto memory = sys::map_shared(fd.get(), static_cast<std::uint64_t>(last.offset + last.size));
+    std::vector<store::MemoryFile> files;
+    for (const auto& [name, offset, size] : held.files)
+      files.push_back({name, memory.bytes().subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(size))});
+    wire::CheckpointWritten written{held.report, held.partial, {}, {}, held.score};
+    std::string error;
+    try {
+      store::PartWriter writer(sys::files(), std::filesystem::path(held.storage) / held.partial);
+      written.files = writer.write_files(files);
+    } catch (const StorageError& problem) {
+      error = problem.what();
+    }
+    try {
+      driver->send(wire::encode(wire::CheckpointStored{held.report, error}));
+    } catch (const EngineError&) {
+      // The worker is dead.
+    }
+    return error.empty() ? std::optional(written) : std::nullopt;
+  }
+  /// Stores one checkpoint, which fails. Drops what comes before it.
+  void fail_to_store() {
+    for (;;) {
+      const auto frame = driver->receive(now() + 10s).value();
+      if (!wire::holds<wire::CheckpointHeld>(frame)) continue;
+      EXPECT_FALSE(store(wire::decode_one<wire::CheckpointHeld>(frame)));
+      return;
+    }
+  }
+
+  template <class M>
+  M next() {
+    for (;;) {
+      auto message = receive();
       if (auto* found = std::get_if<M>(&message)) return std::move(*found);
       if (!std::holds_alternative<wire::Heartbeat>(message)) throw std::runtime_error("another message came");
     }
@@ -60,7 +105,7 @@ class WorkerSessionTest : public testing::Test {
   template <class M>
   M next_but_reports() {
     for (;;) {
-      auto message = wire::decode<wire::WorkerToDriver>(driver->receive(now() + 10s).value());
+      auto message = receive();
       if (auto* found = std::get_if<M>(&message)) return std::move(*found);
     }
   }
@@ -182,6 +227,7 @@ TEST_F(WorkerSessionTest, ABrokenDiskIsToldAtTheNextCall) {
   made.storage = directory / "missing" / "deeper";
   begin(made);
   session->report({}, Checkpoint::from_dict({{"epoch", 4}}));
+  fail_to_store();
   EXPECT_THROW(session->finish({}), StorageError);
   EXPECT_THROW(session->report({}, std::nullopt), StorageError);
 }
@@ -191,10 +237,11 @@ TEST_F(WorkerSessionTest, NoLaterCheckpointHidesOneThatCouldNotBeWritten) {
   std::ofstream(directory / "checkpoint_000000.partial") << "in the way";
   const auto first = Checkpoint::from_dict({{"epoch", 0}}), second = Checkpoint::from_dict({{"epoch", 1}});
   session->report({}, first);
+  fail_to_store();
+  EXPECT_THROW(session->finish({}), StorageError);
   EXPECT_THROW(session->report({}, second), StorageError) << "though its own place is free";
   EXPECT_FALSE(std::filesystem::exists(directory / "checkpoint_000001.partial"));
   session->fail({});
-  next<wire::Reports>();
   next<wire::WorkerFailed>();
 }
 
@@ -233,7 +280,7 @@ TEST_F(WorkerSessionTest, TheNewestCheckpointIsTheDriversToGive) {
   auto waiting = std::async(std::launch::async, [&] { return session->checkpoint(); });
   EXPECT_EQ(next<wire::CheckpointWanted>().report, 1);
   EXPECT_EQ(waiting.wait_for(20ms), std::future_status::timeout);
-  driver->send(wire::encode(wire::CheckpointGiven{directory / written.partial, {}}));
+  driver->send(wire::encode(wire::CheckpointGiven{directory / written.partial, {}, {}}));
   EXPECT_EQ(waiting.get()->to_dict()["epoch"], 0);
 }
 
@@ -245,7 +292,7 @@ TEST_F(WorkerSessionTest, EveryRankAsksForTheCheckpointThatItReported) {
   next<wire::Reports>();
   auto waiting = std::async(std::launch::async, [&] { return session->checkpoint(); });
   EXPECT_EQ(next<wire::CheckpointWanted>().report, 0);
-  driver->send(wire::encode(wire::CheckpointGiven{"", {{"data.json", Bytes{'{', '}'}}}}));
+  driver->send(wire::encode(wire::CheckpointGiven{"", {{"data.json", Bytes{'{', '}'}}}, {}}));
   EXPECT_EQ(waiting.get()->to_dict(), Value::object());
 }
 
@@ -254,6 +301,7 @@ TEST_F(WorkerSessionTest, ACheckpointThatCouldNotBeWrittenIsNotWaitedFor) {
   made.storage = directory / "missing" / "deeper";
   begin(made);
   session->report({}, Checkpoint::from_dict({{"epoch", 4}}));
+  fail_to_store();
   EXPECT_THROW(session->checkpoint(), StorageError);
 }
 
@@ -293,13 +341,66 @@ TEST_F(WorkerSessionTest, AFailureComesAfterWhatWasReported) {
   EXPECT_EQ(next<wire::WorkerFailed>().failure["message"], "boom");
 }
 
-TEST_F(WorkerSessionTest, WhatWasReportedIsWrittenBeforeItIsSettled) {
+TEST_F(WorkerSessionTest, WhatWasReportedIsHandedOverBeforeItIsSettled) {
   begin(rank(0));
   session->report({{"i", 0}}, Checkpoint::from_dict({{"epoch", 4}}));
   driver->send(wire::encode(wire::Settle{}));
   next<wire::Reports>();
   EXPECT_EQ(next<wire::CheckpointWritten>().report, 0);
   next<wire::Settled>();
+}
+
+TEST_F(WorkerSessionTest, WhatWasReportedOutlivesTheWorker) {
+  auto [mine, theirs] = sys::socket_pair();
+  driver.emplace(std::move(mine));
+  driver->send(wire::encode(rank(0)));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    driver.reset();
+    WorkerSession worker(theirs.release());
+    const std::vector<float> weights(100'000, 7);
+    worker.report({{"i", 0}}, Checkpoint::from_dict({{"w", {{"$tensor", "w"}}}},
+                                                    {{"w", "F32", {100'000}, std::as_bytes(std::span(weights))}}));
+    ::kill(::getpid(), SIGKILL);
+  }
+  theirs.reset();
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_TRUE(next<wire::Reports>().reports.at(0).has_checkpoint);
+  const auto written = next<wire::CheckpointWritten>();
+  const auto saved = Checkpoint::from_directory(directory / written.partial);
+  const std::vector<float> expected(100'000, 7);
+  ASSERT_EQ(saved.tensors().size(), 1U);
+  EXPECT_TRUE(std::ranges::equal(saved.tensors()[0].bytes, std::as_bytes(std::span(expected))));
+}
+
+TEST_F(WorkerSessionTest, TwoCheckpointsMayBeOnTheirWayAndTheNextOneWaits) {
+  begin(rank(0));
+  const auto checkpoint = Checkpoint::from_dict({{"epoch", 0}});
+  session->report({}, checkpoint);
+  session->report({}, checkpoint);
+  auto third = std::async(std::launch::async, [&] { session->report({}, checkpoint); });
+  EXPECT_EQ(third.wait_for(50ms), std::future_status::timeout);
+  EXPECT_EQ(next_but_reports<wire::CheckpointWritten>().partial, "checkpoint_000000.partial");
+  third.get();
+  EXPECT_EQ(next_but_reports<wire::CheckpointWritten>().partial, "checkpoint_000001.partial");
+  EXPECT_EQ(next_but_reports<wire::CheckpointWritten>().partial, "checkpoint_000002.partial");
+  session->finish({});
+}
+
+TEST_F(WorkerSessionTest, AProcessThatMayNotHaveSharedMemoryWritesItself) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  begin(rank(0));
+  rlimit small = before;
+  small.rlim_cur = 100'000;
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  session->report({}, Checkpoint::from_dict({{"epoch", 4}}));
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  next<wire::Reports>();
+  const auto written = next<wire::CheckpointWritten>();
+  EXPECT_EQ(Checkpoint::from_directory(directory / written.partial).to_dict()["epoch"], 4);
 }
 
 TEST_F(WorkerSessionTest, EndsAfterTheReportThatTheDriverChooses) {

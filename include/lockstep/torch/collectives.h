@@ -20,7 +20,8 @@ int world_size();
 
 /// How the workers connect.
 struct GroupOptions {
-  /// "lockstep" (shared memory), "gloo", or "auto": lockstep if the workers can share memory, otherwise gloo.
+  /// "lockstep" (shared memory on a node, Gloo's transport between nodes), "gloo", or "auto": lockstep unless workers
+  /// of one node cannot share memory.
   std::string backend = "auto";
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< timeout of a collective
 };

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
-from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, NoReturn
 
 from lockstep import _core, session
 from lockstep.as_ray._errors import NotAvailableError
 from lockstep.errors import ConfigError
-
-_TRAIN_WITH = "to train on several workers, use DataParallelTrainer(function, ...).fit()"
-_CALL_WITH = "concurrent.futures.ProcessPoolExecutor runs functions in other processes"
-_ACT_WITH = "lockstep.sgd.Trainer.to_worker_group(cls) makes one instance of a class on every worker"
 
 
 class Context(dict[str, Any]):
@@ -87,9 +82,12 @@ def _context() -> Context:
 
 
 class ObjectRef:
-    """A value that was ``put()``. It is in this process, and is pickled together with the reference."""
+    """A value that was ``put()``, or that a task returns. It is in this process, and is pickled together with the
+    reference."""
 
-    _value: Any
+    _value: Any = None
+    _future: Future[Any] | None = None
+    """Of a task; a value that was put() has none."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _refuse(
@@ -102,7 +100,33 @@ class ObjectRef:
         made._value = value
         return made
 
+    @classmethod
+    def _later(cls, future: Future[Any]) -> ObjectRef:
+        made = cls.__new__(cls)
+        made._future = future
+        return made
+
+    def _wait(self, timeout: float | None) -> Any:
+        """The value; raises TimeoutError, or the error of the task."""
+        return self._value if self._future is None else self._future.result(timeout)
+
+    def _is_there(self) -> bool:
+        return self._future is None or self._future.done()
+
+    def future(self) -> Future[Any]:
+        """As a future of the standard library."""
+        if self._future is not None:
+            return self._future
+        made: Future[Any] = Future()
+        made.set_result(self._value)
+        return made
+
+    def __reduce__(self) -> Any:
+        return ObjectRef._of, (self._wait(None),)
+
     def __repr__(self) -> str:
+        if self._future is not None:
+            return f"ObjectRef(of a task{'' if self._is_there() else ' that runs'})"
         return f"ObjectRef(of a {type(self._value).__name__})"
 
 
@@ -112,18 +136,6 @@ def put(value: Any, **ignored: Any) -> ObjectRef:
         raise ConfigError("[ray.put] the value is an ObjectRef already; put what it refers to")
     init(ignore_reinit_error=True)
     return ObjectRef._of(value)
-
-
-def get(refs: Any, *, timeout: float | None = None) -> Any:
-    """The value of a reference, or the list of values of a list of them; at once, so `timeout` has no meaning."""
-    init(ignore_reinit_error=True)
-    if isinstance(refs, ObjectRef):
-        return refs._value
-    if isinstance(refs, (list, tuple)):
-        return [get(ref) for ref in refs]
-    raise ConfigError(
-        f"[ray.get] got a {type(refs).__name__}; it takes an ObjectRef, as ray.put() gives, or a list of them"
-    )
 
 
 def cluster_resources() -> dict[str, float]:
@@ -180,65 +192,6 @@ def get_gpu_ids() -> list[Any]:
 
 def _refuse(name: str, what: str, instead: str) -> NoReturn:
     raise NotAvailableError(f"[ray.{name}] {what}; {instead}")
-
-
-class Remote:
-    """The result of ``@ray.remote`` on a function or class: it can be defined, but not called."""
-
-    def __init__(self, wrapped: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, wrapped, updated=())
-        self._is_class = isinstance(wrapped, type)
-
-    def options(self, *args: Any, **kwargs: Any) -> Remote:
-        """Accepted without effect."""
-        return self
-
-    def remote(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises NotAvailableError."""
-        name = getattr(self.__wrapped__, "__qualname__", "it")  # type: ignore[attr-defined]
-        if self._is_class:
-            _refuse("remote", f"{name}.remote() would start an actor, which Lockstep does not have", _ACT_WITH)
-        what = f"{name}.remote() would start a task, which Lockstep does not have"
-        _refuse("remote", what, f"{_CALL_WITH}; {_TRAIN_WITH}")
-
-    bind = remote
-
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises TypeError, as Ray does."""
-        name = getattr(self.__wrapped__, "__qualname__", "it")  # type: ignore[attr-defined]
-        _refuse("remote", f"{name} is remote and cannot be called", "leave out @ray.remote to call it in this process")
-
-
-def remote(*args: Any, **options: Any) -> Any:
-    """``@ray.remote`` and ``@ray.remote(num_cpus=1)``: the ``.remote()`` of the decorated object raises."""
-    if len(args) == 1 and callable(args[0]) and not options:
-        return Remote(args[0])
-    return Remote
-
-
-def method(*args: Any, **options: Any) -> Any:
-    """A decorator of an actor's methods; does not change them."""
-    return args[0] if args and callable(args[0]) else lambda function: function
-
-
-def wait(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raises NotAvailableError."""
-    _refuse("wait", "there are no tasks to wait for", f"{_CALL_WITH}, and concurrent.futures.wait() waits for them")
-
-
-def cancel(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raises NotAvailableError."""
-    _refuse("cancel", "there are no tasks to cancel", _CALL_WITH)
-
-
-def kill(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raises NotAvailableError."""
-    _refuse("kill", "there are no actors", _ACT_WITH)
-
-
-def get_actor(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raises NotAvailableError."""
-    _refuse("get_actor", "there are no actors", _ACT_WITH)
 
 
 def placement_group(*args: Any, **kwargs: Any) -> NoReturn:

@@ -51,7 +51,7 @@ def _of_ray(function: Callable[..., Any], column: str | None = None) -> Callable
 def _values(refs: Any) -> Any:
     """What ``ray.put`` gave references to."""
     several = isinstance(refs, list | tuple)
-    found = [_cluster.get(ref) if isinstance(ref, _cluster.ObjectRef) else ref for ref in (refs if several else [refs])]
+    found = [ref._wait(None) if isinstance(ref, _cluster.ObjectRef) else ref for ref in (refs if several else [refs])]
     return found if several else found[0]
 
 
@@ -115,6 +115,11 @@ def range_tensor(n: int, *, shape: Sequence[int] = (1,), parallelism: int = -1) 
 
     made = lockstep.data.range(n).map_batches(filled, batch_format="numpy", keeps_rows=True)
     return of_ray(made, max(0, parallelism))
+
+
+def TensorArray(values: Any) -> list[Any]:  # a class in Ray
+    """A column of tensors for a ``DataFrame``."""
+    return list(numpy.asarray(values))
 
 
 class DataContext:

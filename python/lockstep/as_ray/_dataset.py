@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lockstep.as_ray import release
+from lockstep.as_ray._aggregates import Count, Max, Mean, Min, Std, Sum, prepared
 from lockstep.as_ray._loops import RayLoops
-from lockstep.as_ray._rows import ITEM, PLAIN, converter, on_batches, on_rows
+from lockstep.as_ray._rows import ITEM, PLAIN, converter, of_plain, on_batches, on_rows, plain
 from lockstep.data import DataIterator, Dataset
 from lockstep.data._functions import Function
 from lockstep.data.iterator import TAILS
@@ -23,6 +23,7 @@ _ARGUMENTS = ("fn_args", "fn_kwargs", "fn_constructor_args", "fn_constructor_kwa
 class RayDataset(RayLoops, Dataset):
     """What the functions of ``ray.data`` give."""
 
+    _is_shuffled = False
     _parallelism = 0
     """The number of blocks that the script asked for; 0: the core's."""
 
@@ -68,7 +69,27 @@ class RayDataset(RayLoops, Dataset):
             fn = _row_function("filter", fn, options)
         return self._mine(super().filter(fn, **options))
 
+    def groupby(self, key: Any) -> Any:
+        """As the core's; up to Ray 2.0 also by a function of rows that are no dicts: results are pairs then."""
+        return KeyedGroups(self, key) if PLAIN and callable(key) else super().groupby(key)
+
+    def aggregate(self, *aggs: Any) -> Any:
+        """As the core's; of rows that are no dicts it gives a tuple."""
+        if not PLAIN:
+            return super().aggregate(*aggs)
+        dataset, made = prepared(self, aggs)
+        found = Dataset.aggregate(dataset, *made)
+        return found if found is None or self.columns() != [ITEM] else tuple(found.values())
+
+    def _of_columns(self, method: str, on: Any, make: Any) -> Any:
+        """Up to Ray 2.0 also of what a function makes of each row."""
+        dataset, on = (self.map(on), ITEM) if PLAIN and callable(on) else (self, on)
+        return Dataset._of_columns(copied(dataset, Dataset), method, on, make)
+
     def sort(self, key: Any = None, descending: Any = False) -> RayDataset:
+        if PLAIN and callable(key):
+            keyed = self.map(lambda row: {"key": key(row), "value": plain(row)})
+            return keyed.sort("key", descending).map(lambda row: of_plain(row["value"]))
         if key is None and self.columns() == [ITEM]:
             key = ITEM
         return self._mine(super().sort(key, descending))
@@ -78,14 +99,23 @@ class RayDataset(RayLoops, Dataset):
         made._parallelism = 0
         return made
 
+    def zip(self, other: Any) -> RayDataset:
+        made = self._mine(super().zip(other))
+        if PLAIN and self.columns() == [ITEM] and other.columns() == [ITEM]:
+            return made.map(lambda row: tuple(row.values()))
+        return made
+
     def repartition(self, num_blocks: int, **options: Any) -> RayDataset:
         made = self._mine(super().repartition(num_blocks, **options))
         made._parallelism = 0
         return made
 
     def _mapped_groups(self, keys: list[str], fn: Any, batch_format: str, options: dict[str, Any]) -> RayDataset:
-        if PLAIN and batch_format == "default":
-            batch_format = "pandas" if release == "2.0" else "pyarrow"
+        """As the core's; up to Ray 2.0 the function may also give a list of rows of any kind."""
+        if PLAIN:
+            args, *others = [options.pop(name, None) for name in _ARGUMENTS]
+            function = Function("map_groups", fn, args or (), *others)
+            fn, batch_format = on_batches(function, converter(batch_format)), "pyarrow"
         return self._mine(super()._mapped_groups(keys, fn, batch_format, options))
 
     def num_blocks(self) -> int:
@@ -179,6 +209,39 @@ class RayDataset(RayLoops, Dataset):
     def _mine(self, made: Any) -> RayDataset:
         assert isinstance(made, RayDataset)
         return made
+
+
+class KeyedGroups:
+    """Groups by a function. Their methods give pairs of a key and a result."""
+
+    def __init__(self, dataset: RayDataset, key: Callable[[Any], Any]) -> None:
+        self._dataset = dataset
+        self._key = key
+
+    def aggregate(self, *aggs: Any) -> Any:
+        """Tuples of the key and the results."""
+        keyed, made = prepared(self._dataset, aggs, self._key)
+        return Dataset.groupby(keyed, "key").aggregate(*made).map(lambda row: tuple(row.values()))
+
+    def map_groups(self, fn: Any, *, compute: Any = None, batch_format: str = "default", **options: Any) -> Any:
+        """What a function gives for the list of the rows of each group."""
+
+        def rows_of_group(group: Any) -> list[Any]:
+            return [of_plain(value) for value in group.column("value").to_pylist()]
+
+        keyed, _ = prepared(self._dataset, (), self._key)
+        call = on_batches(Function("map_groups", fn), rows_of_group)
+        return Dataset._mapped_groups(keyed, ["key"], call, "pyarrow", options)
+
+    def count(self) -> Any:
+        """Pairs of the key and the number of rows."""
+        return self.aggregate(Count())
+
+    def __getattr__(self, name: str) -> Any:
+        kind = {"sum": Sum, "min": Min, "max": Max, "mean": Mean, "std": Std}.get(name)
+        if kind is None:
+            raise AttributeError(f"groups by a function have no {name!r}")
+        return lambda on=None, *args, **options: self.aggregate(kind(on, *args, **options))
 
 
 def copied(dataset: Dataset, kind: type[Any]) -> Any:

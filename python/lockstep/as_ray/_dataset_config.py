@@ -77,7 +77,7 @@ class DatasetConfig:
             datasets,
             DataConfig(
                 datasets_to_split=[name for name in names if configs[name].split],
-                datasets_to_shuffle=[name for name in names if _is_shuffled(name, said.get(name), said.get("*"))],
+                datasets_to_shuffle=[name for name in names if _is_shuffled(said.get(name), said.get("*"))],
             ),
             given.preprocessor,
             fit_on=next((name for name in names if configs[name].fit), "train"),
@@ -85,13 +85,13 @@ class DatasetConfig:
         )
 
 
-def _is_shuffled(name: str, *said: DatasetConfig | None) -> bool:
+def _is_shuffled(*said: DatasetConfig | None) -> bool:
     for config in said:
         if config is not None and config.global_shuffle is not None:
             return config.global_shuffle
         if config is not None and config.randomize_block_order is not None:
             return config.randomize_block_order
-    return DataConfig().shuffles(name)
+    return False
 
 
 def _prepared(dataset: Any, config: DatasetConfig) -> Any:

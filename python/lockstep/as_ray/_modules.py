@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
@@ -12,11 +13,21 @@ from types import ModuleType
 from typing import Any
 
 from lockstep import _worker_imports
+from lockstep.as_ray._entries import At, Later, Names, PerRelease, Shared, Value
 from lockstep.as_ray._errors import NoSuchPartError, NotAvailableError, RealRayError
-from lockstep.as_ray._table import MODULES, RELEASES, At, Later, Names, PerRelease, Shared, Value
+from lockstep.as_ray._table import MODULES, RELEASES
 from lockstep.errors import ConfigError
 
 DEFAULT_RELEASE = "2.6"
+NEWEST_RELEASE = "2.60"
+_NEWER = re.compile(
+    r"get_context\(|ray\.train\.(?:v2|Checkpoint|ScalingConfig|RunConfig|report\()|ray\.train\.lightning"
+    r"|ray\.train\.huggingface\.transformers|ray\.tune\.(?:RunConfig|get_context)"
+    r"|from ray\.train import [^\n]*\b(?:ScalingConfig|RunConfig|Checkpoint|FailureConfig|CheckpointConfig)\b"
+    r"|\btrain\.(?:ScalingConfig|RunConfig|Checkpoint)\b"
+)
+_OLDER = re.compile(r"ray\.air|from ray import air|ray\.util\.sgd|range_table|DatasetPipeline|from_dict\(|iter_epochs")
+"""What scripts for releases up to 2.6 use, also beside the names above, which came with 2.7."""
 
 
 def install() -> str:
@@ -48,10 +59,29 @@ def _hand_down(release: str) -> str:
 def _chosen_release() -> str:
     chosen = os.environ.get("LOCKSTEP_AS_RAY", "").strip().lower()
     if chosen in ("", "0", "1", "false", "true"):
-        return DEFAULT_RELEASE
+        return release_for(_script())
     if chosen not in RELEASES:
         raise ConfigError(f"[as_ray] LOCKSTEP_AS_RAY is {chosen!r}; it must be one of {', '.join(RELEASES)}, or 1")
     return chosen
+
+
+def release_for(script: str) -> str:
+    """The release that a script's text was written for: a later one if it uses names that only later ones have.
+
+    >>> release_for("from ray.air import session"), release_for("ray.train.get_context()")
+    ('2.6', '2.60')
+    """
+    return NEWEST_RELEASE if _NEWER.search(script) and not _OLDER.search(script) else DEFAULT_RELEASE
+
+
+def _script() -> str:
+    """The text of the program; empty if it is not a file."""
+    path = getattr(sys.modules.get("__main__"), "__file__", None) or (sys.argv[0] if sys.argv else "")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 20)
+    except (OSError, ValueError):
+        return ""
 
 
 def _refuse_real_ray() -> None:
@@ -90,8 +120,8 @@ class Finder:
         if name in MODULES:
             return ModuleSpec(name, self, origin="lockstep.as_ray", is_package=True)  # type: ignore[arg-type]
         raise ModuleNotFoundError(
-            f"No module named {name!r}: Lockstep stands in for Ray (lockstep.as_ray) and has the parts for training "
-            "only; docs/coming-from-ray.md lists them",
+            f"No module named {name!r}: Lockstep stands in for Ray (lockstep.as_ray) and does not have this part; "
+            "docs/coming-from-ray.md lists those that it has",
             name=name,
         )
 
@@ -143,8 +173,9 @@ def _attributes(module: ModuleType, names: Names, release: str) -> Callable[[str
         if 2 * len(later) > len(names) and not attribute.startswith("_"):
             raise NoSuchPartError(_why(name, attribute, later[0]))
         raise AttributeError(
-            f"module {name!r} has no attribute {attribute!r} in Lockstep, which has the names of Ray 1.7 to 2.6, and "
-            "what training functions use of later releases; docs/coming-from-ray.md lists them",
+            f"module {name!r} has no attribute {attribute!r} in Lockstep, which knows the releases "
+            f"{', '.join(RELEASES)} (names of Ray 1.7 to 2.6, and what Ray Train and Tune have had since 2.7); "
+            "docs/coming-from-ray.md lists them",
             name=attribute,
             obj=module,
         )

@@ -136,6 +136,8 @@ class DatasetPipeline(RayLoops):
     """Windows of a data set, in one or more epochs. Made by ``Dataset.window()`` and ``Dataset.repeat()``. Each loop
     begins with the first epoch."""
 
+    _is_shuffled = False
+
     @staticmethod
     def _shard_type(pipeline: DatasetPipeline, order: Order, **options: Any) -> DataIterator:
         """What a worker of a trainer gets."""

@@ -30,6 +30,10 @@ def rows_of(table: Any) -> list[Any]:
     if names == [ITEM]:
         return _items(table.column(0))
     rows = table_to_rows(table)
+    for field in table.schema:
+        if pyarrow.types.is_fixed_size_list(field.type):  # as Ray shows what a Concatenator gives
+            for row in rows:
+                row[field.name] = None if row[field.name] is None else numpy.array(row[field.name])
     return [row[TENSOR] for row in rows] if names == [TENSOR] else rows
 
 
@@ -42,6 +46,12 @@ def to_row(value: Any) -> Mapping[str, Any]:
     if isinstance(value, tuple):  # Arrow has no tuples; _items() knows them by the names
         value = {str(number): part for number, part in enumerate(value)}
     return {ITEM: value}
+
+
+def plain(value: Any) -> Any:
+    """A row as a value within another one."""
+    row = to_row(value)
+    return row.get(ITEM, row)
 
 
 def rows_table(rows: list[Any]) -> pyarrow.Table:
@@ -118,7 +128,7 @@ def on_rows(function: Function, method: str) -> Callable[[Any], Any]:
         with function.turn():
             given: Any = row
             if names == [ITEM]:
-                given = _tuple(row[ITEM])
+                given = of_plain(row[ITEM])
             elif names == [TENSOR]:
                 given = row[TENSOR]
             result = function(given)
@@ -129,7 +139,8 @@ def on_rows(function: Function, method: str) -> Callable[[Any], Any]:
     return _named(call, function)
 
 
-def _tuple(item: Any) -> Any:
+def of_plain(item: Any) -> Any:
+    """The opposite of plain()."""
     if isinstance(item, dict) and item and list(item) == [str(number) for number in range(len(item))]:
         return tuple(item.values())
     return item

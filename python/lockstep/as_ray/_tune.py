@@ -86,12 +86,17 @@ class Callback(lockstep.Callback, metaclass=_AnyCallback):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "on_checkpoint" in cls.__dict__:  # both have a hook of that name
-            cls.on_checkpoint = _of_two_meanings(cls.__dict__["on_checkpoint"])  # type: ignore[method-assign]
+            hook = cls.__dict__["on_checkpoint"]
+            cls.on_checkpoint = _of_two_meanings(hook)  # type: ignore[method-assign]
+            cls.on_trial_checkpoint = hook
+
+    on_trial_checkpoint: Callable[..., Any] | None = None
+    """Tune's on_checkpoint of a subclass, which experiments call."""
 
     def on_start(self, run: RunInfo) -> None:
         self._iteration = 0
         self._trial = Trial(run.trial_id, run.config, str(run.path), run.trainer or run.name, status="RUNNING")
-        self.setup()
+        self.setup(stop=None, num_samples=1, total_num_samples=1)
         self._tell("on_trial_start")
 
     def on_attempt_started(self, attempt: int) -> None:
@@ -138,6 +143,23 @@ def _of_two_meanings(hook: Callable[..., Any]) -> Callable[..., Any]:
         return hook(self, iteration=self._iteration, trials=[trial], trial=trial, checkpoint=args[0])
 
     return on_checkpoint
+
+
+class CallbackList:
+    """Several callbacks as one."""
+
+    def __init__(self, callbacks: list[Any]) -> None:
+        self._callbacks = list(callbacks)
+
+    def __getattr__(self, hook: str) -> Callable[..., None]:
+        if hook != "setup" and not hook.startswith("on_"):
+            raise AttributeError(hook)
+
+        def call(*args: Any, **info: Any) -> None:
+            for each in self._callbacks:
+                getattr(each, hook)(*args, **info)
+
+        return call
 
 
 def flatten_dict(dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter: bool = False) -> dict[str, Any]:

@@ -94,6 +94,8 @@ class Aggregates:
         [{'k': 1, 'sum(x)': 5}]
         """
         ds: Dataset = self  # type: ignore[assignment]
+        if callable(key):
+            raise ConfigError("[data] groupby() got a function; name a column, which map() or add_column() can make")
         keys = [] if key is None else [key] if isinstance(key, str) else list(key)
         ds._check_columns("groupby", keys)
         return GroupedData(ds, keys)

@@ -10,6 +10,7 @@ import numpy
 import pyarrow
 
 from lockstep.data._formats import to_numpy
+from lockstep.data._tensors import native_order
 from lockstep.errors import ConfigError
 
 
@@ -60,7 +61,7 @@ def rows_to_table(rows: Sequence[Any], what: str) -> pyarrow.Table:
         if not isinstance(row, Mapping):
             raise ConfigError(f"[data] the function gave {what} {type(row).__name__}; a row is a dict of its columns")
         names.update(dict.fromkeys(row))
-    return _from_columns({name: _from_values([row.get(name) for row in rows]) for name in names}, len(rows))
+    return _from_columns({name: [row.get(name) for row in rows] for name in names}, len(rows))
 
 
 def table_to_rows(table: pyarrow.Table | pyarrow.RecordBatch) -> list[dict[str, Any]]:
@@ -100,6 +101,7 @@ def _from_columns(columns: Mapping[Any, Any], rows: int | None) -> pyarrow.Table
 def _from_array(array: numpy.ndarray[Any, Any]) -> Any:
     if array.ndim == 0:
         raise TypeError("it is a single value; a column is an array with one value per row")
+    array = native_order(array)
     if array.ndim == 1:
         return pyarrow.array(array)
     if 0 in array.shape[1:] or not len(array):  # which tensors cannot have

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import pyarrow.fs
 
 from lockstep.data._native import native
+from lockstep.data._plans import opening
 from lockstep.errors import ConfigError, StorageError
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
@@ -40,6 +41,7 @@ def file_options(
         unify_schemas=unify_schemas,
         ignore_missing_paths=ignore_missing_paths,
         extensions=list(extensions),
+        index=opening.index,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy
 import pyarrow
+import pyarrow.compute
 
 from lockstep.errors import ConfigError
 
@@ -55,6 +56,20 @@ def _column_to_numpy(column: pyarrow.Array) -> numpy.ndarray[Any, Any]:
             return values.reshape(len(column), column.type.list_size, *values.shape[1:])
     array: numpy.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
     return array
+
+
+def lists_to_numpy(column: pyarrow.Array) -> numpy.ndarray[Any, Any] | None:
+    """Lists of numbers as one array with more dimensions. None if they are of different lengths, or have nulls."""
+    if column.null_count:
+        return None
+    if not isinstance(column.type, pyarrow.ListType | pyarrow.LargeListType):
+        is_plain = pyarrow.types.is_primitive(column.type) or isinstance(column.type, pyarrow.FixedSizeListType)
+        return _column_to_numpy(column) if is_plain else None
+    lengths = numpy.unique(pyarrow.compute.list_value_length(column).to_numpy(zero_copy_only=False))
+    values = lists_to_numpy(column.flatten())
+    if values is None or len(lengths) > 1:
+        return None
+    return values.reshape(len(column), lengths[0] if len(lengths) else 0, *values.shape[1:])
 
 
 def empty_batch(schema: pyarrow.Schema) -> pyarrow.RecordBatch:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import operator
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -14,11 +15,13 @@ import pyarrow
 
 from lockstep import session
 from lockstep.data._columns import concatenated, rows_to_table, table_to_rows, to_column, to_table
-from lockstep.data._formats import Arrays, _Unmarked, converter, to_numpy
+from lockstep.data._formats import Arrays, converter, empty_batch, to_numpy, writable
+from lockstep.data._native import native
 from lockstep.errors import ConfigError
 
 FORMATS = ("default", "numpy", "pandas", "pyarrow")
-DEFAULT_BATCH_SIZE = 1024
+DEFAULT_BATCH_SIZE = 4096
+"""Rows of a batch, if nothing is said: smaller ones cost more for the calls than many functions do."""
 
 
 class Function:
@@ -101,40 +104,74 @@ class Batches:
         self._function = function
         self._batch_size = batch_size
         self._is_numpy = batch_format in ("numpy", "default")
+        self._may_change = not zero_copy
+        # The function may change the memory of the block, unless that belongs to the user.
+        self._is_in_place = self._is_numpy and (zero_copy or not is_borrowed)
         self._convert = to_batch(batch_format, is_borrowed, zero_copy)
 
-    def __call__(self, rows: Any, block: int) -> pyarrow.Table:
-        table = pyarrow.table(rows)
+    def __call__(self, rows: Any, block: int) -> Any:
+        """A table; or `rows` itself, the core's, if the function hands on all its columns."""
         with self._function.named(), self._function.turn():
+            arrays: Arrays | None = None
+            if self._is_in_place and isinstance(rows, native.Rows):
+                arrays = rows.arrays(writable=self._may_change)
+            if arrays:  # plain numbers without nulls
+                results, untouched, is_same = self._results(rows.num_rows, arrays)
+                return rows if is_same else self._joined(results, arrays, untouched, rows)
+            table = pyarrow.table(rows)
             whole = as_batch(table)
-            arrays = self._convert(whole) if self._is_numpy else None
-            results, untouched = self._results(whole, arrays)
-            if not results:  # nothing is no rows, not no columns
-                return table.slice(0, 0)
-            arrays = _joined_arrays(results, {name: arrays[name] for name in untouched} if arrays else {})
-            joined = concatenated(map(to_table, results)) if arrays is None else to_table(arrays)
-            # Arrow has integers with nulls, so types that were given as Arrow stay.
-            is_arrow = isinstance(results[0], pyarrow.Table | pyarrow.RecordBatch)
-            return joined if is_arrow else with_nulls(joined, table)
+            if not self._is_numpy:
+                return self._joined(self._results_of(whole), None, set(), table)
+            arrays = self._convert(whole)
+            results, untouched, _ = self._results(whole.num_rows, arrays)
+            return self._joined(results, arrays, untouched, table)
 
-    def _results(self, whole: pyarrow.RecordBatch, arrays: Arrays | None) -> tuple[list[Any], set[str]]:
-        """What the function gives for each batch, and the columns of `arrays` that it hands on as it gets them."""
-        size = self._batch_size or max(1, whole.num_rows)
+    def _joined(self, results: list[Any], arrays: Arrays | None, untouched: set[str], rows: Any) -> pyarrow.Table:
+        if not results:  # nothing is no rows, not no columns
+            return pyarrow.table(rows).slice(0, 0)
+        joined_arrays = _joined_arrays(results, {name: arrays[name] for name in untouched} if arrays else {})
+        joined = concatenated(map(to_table, results)) if joined_arrays is None else to_table(joined_arrays)
+        # Arrow has integers with nulls, so types that were given as Arrow stay; the core's arrays have no nulls.
+        is_arrow = isinstance(results[0], pyarrow.Table | pyarrow.RecordBatch)
+        return with_nulls(joined, rows) if isinstance(rows, pyarrow.Table) and not is_arrow else joined
+
+    def _begins(self, rows: int) -> range:
+        return range(0, max(1, rows), self._batch_size or max(1, rows))  # once without rows, if there are none
+
+    def _results_of(self, whole: pyarrow.RecordBatch) -> list[Any]:
+        """What the function gives for each batch."""
         results: list[Any] = []
-        untouched = set(arrays or ())
-        for begin in range(0, max(1, whole.num_rows), size):  # once without rows, if there are none
-            if arrays is None:
-                batch = self._convert(whole.slice(begin, size))
-            else:  # slices of arrays are quicker made than arrays of slices
-                batch = {name: array[begin : begin + size] for name, array in arrays.items()}
-            given = dict(batch) if arrays is not None else {}  # the function may change the batch itself
-            result = self._function(batch)
-            more = list(result) if isinstance(result, Iterator) else [result]
+        for begin in (begins := self._begins(whole.num_rows)):
+            results += _listed(self._function(self._convert(whole.slice(begin, begins.step))))
+        return results
+
+    def _results(self, rows: int, arrays: Arrays) -> tuple[list[Any], set[str], bool]:
+        """What the function gives for each batch of arrays, the columns that it hands on as it gets them, and whether
+        these are all that it gives."""
+        results: list[Any] = []
+        untouched = set(arrays)
+        is_same = True
+        names, begins = list(arrays), self._begins(rows)
+        # Slices of arrays are quicker made than arrays of slices, and those of one column after the other most quickly.
+        pieces = [[column[begin : begin + begins.step] for begin in begins] for column in arrays.values()]
+        for given in zip(*pieces, strict=True):
+            result = self._function(dict(zip(names, given, strict=True)))  # the function may change the dict
+            if type(result) is dict and list(result) == names and all(map(operator.is_, result.values(), given)):
+                results.append(result)
+                continue
+            is_same = False
+            more = _listed(result)
             if len(more) != 1 or not isinstance(more[0], Mapping):
                 untouched.clear()
-            untouched = {name for name in untouched if more[0].get(name) is given[name]}
+            before = dict(zip(names, given, strict=True))
+            untouched = {name for name in untouched if more[0].get(name) is before[name]}
             results += more
-        return results, untouched
+        return results, untouched, is_same
+
+
+def _listed(result: Any) -> list[Any]:
+    """The batches of a result, which may be a generator."""
+    return list(result) if isinstance(result, Iterator) else [result]
 
 
 def _joined_arrays(results: list[Any], whole: Arrays) -> dict[Any, numpy.ndarray[Any, Any]] | None:
@@ -182,10 +219,19 @@ class Rows:
                 return table.filter(numpy.array([bool(self._function(row)) for row in table_to_rows(table)], bool))
             made = [self._function(row) for row in table_to_rows(table)]
             if self._kind == "flat_map":
-                made = [row for rows_of_one in made for row in rows_of_one]
+                made = [row for rows_of_one in made for row in _rows_of(rows_of_one)]
             if not made:  # nothing is no rows, not no columns
                 return table.slice(0, 0)
             return rows_to_table(made, "for a row a" if self._kind == "map" else "among the rows a")
+
+
+def _rows_of(given: Any) -> Iterable[Any]:
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise ConfigError(
+            f"[data] the function of flat_map() gave a {type(given).__name__} for a row; it must give a list of rows, "
+            "which are dicts, or be a generator of them"
+        )
+    return given
 
 
 class NewColumn:
@@ -214,22 +260,14 @@ def to_batch(batch_format: str | None, is_borrowed: bool, zero_copy: bool) -> Ca
     if batch_format in ("numpy", "default"):
         if zero_copy:
             return to_numpy
-        return lambda batch: {name: _writable(array, is_borrowed) for name, array in to_numpy(batch).items()}
+        return lambda batch: {name: writable(array, is_borrowed) for name, array in to_numpy(batch).items()}
     return converter("pyarrow")
 
 
 def as_batch(table: pyarrow.Table) -> pyarrow.RecordBatch:
     """All rows of the table as one batch."""
     batches = table.combine_chunks().to_batches()
-    if batches:
-        return batches[0]
-    return pyarrow.RecordBatch.from_arrays([_empty(field.type) for field in table.schema], schema=table.schema)
-
-
-def _empty(kind: pyarrow.DataType) -> pyarrow.Array:
-    if isinstance(kind, pyarrow.ExtensionType | pyarrow.BaseExtensionType):
-        return pyarrow.ExtensionArray.from_storage(kind, pyarrow.array([], kind.storage_type))
-    return pyarrow.array([], kind)
+    return batches[0] if batches else empty_batch(table.schema)
 
 
 def with_nulls(table: pyarrow.Table, given: pyarrow.Table) -> pyarrow.Table:
@@ -254,10 +292,3 @@ def _to_frame(batch: pyarrow.RecordBatch) -> Any:
         if isinstance(values, numpy.ndarray) and not values.flags.writeable:
             return frame.copy()
     return frame
-
-
-def _writable(array: numpy.ndarray[Any, Any], is_borrowed: bool) -> numpy.ndarray[Any, Any]:
-    if array.flags.writeable:
-        return array
-    # Nobody else uses these rows of the memory, which Arrow marks as read-only.
-    return array.copy() if is_borrowed else numpy.asarray(_Unmarked(array))

@@ -16,7 +16,7 @@ import pyarrow.parquet
 
 from lockstep.data import _watch
 from lockstep.data._columns import table_to_rows
-from lockstep.data._formats import converter
+from lockstep.data._formats import converter, empty_batch
 from lockstep.data._functions import as_batch
 from lockstep.errors import ConfigError, StorageError
 
@@ -148,15 +148,15 @@ class Outputs:
     def _files(self, step: str) -> Iterator[list[Any]]:
         """The blocks of each file."""
         tables: list[Any] = []
-        size = 0
+        size, any_file = 0, False
         for batch in self._record_batches(step):
             tables.append(pyarrow.Table.from_batches([batch]))
             size += batch.nbytes
             if self._is_partitioned or size >= FILE_BYTES:
                 yield tables
-                tables, size = [], 0
-        if tables:
-            yield tables
+                tables, size, any_file = [], 0, True
+        if tables or not any_file:  # who reads them back finds the columns
+            yield tables or [pyarrow.Table.from_batches([empty_batch(pyarrow.schema(self._native))])]
 
     def _record_batches(self, step: str) -> Iterator[Any]:
         """One per block that has rows. Shows on a terminal how far they are read."""
@@ -192,7 +192,8 @@ def _as_lines(options: dict[str, Any]) -> _Write:
 
     def write(tables: Iterator[pyarrow.Table], stream: Any) -> None:
         for table in tables:
-            stream.write((text(table) + "\n").encode())
+            if table.num_rows:
+                stream.write((text(table) + "\n").encode())
 
     return write
 

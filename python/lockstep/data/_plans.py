@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pickle
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class _Opening(threading.local):
+    index = ""
+
+
+opening = _Opening()
+"""The index of the files that this thread opens, if another process has made it."""
+
+
 def step(function: F) -> F:
     """For functions that give a data set, or several: what they give can be pickled. A call within another counts as
     part of that one."""
@@ -30,6 +39,8 @@ def step(function: F) -> F:
     def called(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         call = Call(function, args, kwargs)
+        if function.__module__ == "lockstep.data.read":
+            call.source = result._native
         many = isinstance(result, list | tuple)
         for number, dataset in enumerate(result if many else [result]):
             if not any(dataset is given for given in args):
@@ -41,6 +52,10 @@ def step(function: F) -> F:
 
 class Call:
     """A call, which gives the same again."""
+
+    source: Any = None
+    """What the call has opened, if it reads files."""
+    _index = ""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._function = function.__module__, function.__qualname__
@@ -54,10 +69,15 @@ class Call:
         for attribute in name.split("."):
             function = getattr(function, attribute)
         args, kwargs = self._given
-        return function(*args, **kwargs)
+        opening.index = self._index
+        try:
+            return function(*args, **kwargs)
+        finally:
+            opening.index = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_function": self._function, "_given": self._given}
+        index = self._index if self.source is None else self.source.index()
+        return {"_function": self._function, "_given": self._given, "_index": index}
 
 
 class Part:
@@ -109,7 +129,7 @@ def rebuild(made: Part | Table, rows: list[int] | None) -> Dataset:
     """The data set, in the process that it was sent to. `rows` of its blocks need not be counted again."""
     dataset = made.dataset()
     dataset._made = made
-    if rows is not None:
+    if rows is not None and not dataset._native.is_counted():
         dataset._native.set_rows(rows)
     return dataset
 

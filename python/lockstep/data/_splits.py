@@ -24,7 +24,6 @@ class Splits:
 
     _native: Any
 
-    @step
     def split_at_indices(self, indices: Sequence[int]) -> list[Dataset]:
         """The rows before the first index, those up to the next, and so on.
 
@@ -38,7 +37,6 @@ class Splits:
             raise ConfigError(f"[data] split_at_indices() got {places}; indices must be sorted")
         return self._cut([0, *places, _END], "split_at_indices")
 
-    @step
     def split_proportionately(self, proportions: Sequence[float]) -> list[Dataset]:
         """Parts of these fractions of the rows, and the rest.
 
@@ -55,7 +53,6 @@ class Splits:
         places = [_part(count, part) for part in itertools.accumulate(proportions)]
         return self._cut([0, *places, _END], "split_proportionately")
 
-    @step
     def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> list[Dataset]:
         """`n` parts, one after the other, whose sizes differ by at most 1.
 
@@ -101,43 +98,31 @@ class Splits:
             raise ConfigError(f"[data] test_size is {test_size}; it must be at least 1")
         if stratify is not None:
             self._dataset()._check_columns("train_test_split", [stratify])
-        return self._train_test_split(test_size, seed_of(seed) if shuffle else None, stratify)
-
-    @step
-    def _train_test_split(
-        self, test_size: int | float, seed: int | None, stratify: str | None
-    ) -> tuple[Dataset, Dataset]:
         count = self._count()
-        if isinstance(test_size, float):
-            train = _part(count, 1 - test_size)
-        else:
-            train = count - int(test_size)
-            if train < 0:
-                raise ConfigError(f"[data] test_size is {test_size}, but there are only {count} rows")
+        train = _part(count, 1 - test_size) if isinstance(test_size, float) else count - int(test_size)
+        if train < 0:
+            raise ConfigError(f"[data] test_size is {test_size}, but there are only {count} rows")
+        chosen = seed_of(seed) if shuffle else None
         if stratify is not None:
-            return self._stratified(count - train, seed, stratify)
-        ds = self._dataset() if seed is None else self._dataset().random_shuffle(seed=seed)
-        first, second = ds._cut([0, train, _END], "train_test_split")
+            codes = self._codes(stratify)
+            packed = numpy.packbits(_stratified(codes, count - train, _order(len(codes), chosen)))
+            first, second = self._stratified_parts(packed.tobytes(), len(codes), chosen)
+        else:
+            ds = self._dataset() if chosen is None else self._dataset().random_shuffle(seed=chosen)
+            first, second = ds._cut([0, train, _END], "train_test_split")
         return first, second
 
-    def _stratified(self, test: int, seed: int | None, column: str) -> tuple[Dataset, Dataset]:
+    def _codes(self, column: str) -> Any:
+        """A number for each row: the same where the values are."""
         values = self._dataset().select_columns(column).to_arrow()[column].combine_chunks()
-        codes = pyarrow.compute.fill_null(values.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False)
-        order = numpy.arange(len(codes))
-        if seed is not None:
-            order = numpy.random.Generator(numpy.random.Philox(seed)).permutation(len(codes))
-        classes, numbers = numpy.unique(codes, return_counts=True)
-        # The largest remainders are rounded up, so that the numbers of all values add up.
-        shares = numbers * test / max(len(codes), 1)
-        wanted = numpy.floor(shares).astype(int)
-        missing = test - int(wanted.sum())
-        wanted[numpy.argsort(wanted - shares, kind="stable")[:missing]] += 1
-        in_test = numpy.zeros(len(codes), bool)
-        for code, number in zip(classes, wanted, strict=True):
-            members = order[codes[order] == code]
-            in_test[members[len(members) - number :]] = True
-        train_rows, test_rows = order[~in_test[order]], order[in_test[order]]
-        return self._taken(train_rows, "train"), self._taken(test_rows, "test")
+        return pyarrow.compute.fill_null(values.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False)
+
+    @step
+    def _stratified_parts(self, packed: bytes, count: int, seed: int | None) -> list[Dataset]:
+        """The rows whose bits are 0, and the others."""
+        order = _order(count, seed)
+        in_test = numpy.unpackbits(numpy.frombuffer(packed, numpy.uint8), count=count).astype(bool)[order]
+        return [self._taken(order[~in_test], "train"), self._taken(order[in_test], "test")]
 
     def _taken(self, rows: Any, part: str) -> Dataset:
         return self._dataset()._new(
@@ -148,6 +133,7 @@ class Splits:
             )
         )
 
+    @step
     def _cut(self, places: list[int], method: str) -> list[Dataset]:
         parts = []
         for number, (begin, end) in enumerate(itertools.pairwise(places)):
@@ -166,3 +152,25 @@ class Splits:
 def _part(count: int, fraction: float) -> int:
     """Rounded down, but not because 0.7 is a little less than 7 tenths."""
     return int(count * fraction + 1e-9 * max(count, 1))
+
+
+def _order(count: int, seed: int | None) -> Any:
+    """The numbers of all rows; without a seed in their own order."""
+    if seed is None:
+        return numpy.arange(count)
+    return numpy.random.Generator(numpy.random.Philox(seed)).permutation(count)
+
+
+def _stratified(codes: Any, test: int, order: Any) -> Any:
+    """Whether each row is one of the `test` rows to test with: of each code the last ones in this order."""
+    classes, numbers = numpy.unique(codes, return_counts=True)
+    # The largest remainders are rounded up, so that the numbers of all values add up.
+    shares = numbers * test / max(len(codes), 1)
+    wanted = numpy.floor(shares).astype(int)
+    missing = test - int(wanted.sum())
+    wanted[numpy.argsort(wanted - shares, kind="stable")[:missing]] += 1
+    in_test = numpy.zeros(len(codes), bool)
+    for code, number in zip(classes, wanted, strict=True):
+        members = order[codes[order] == code]
+        in_test[members[len(members) - number :]] = True
+    return in_test

@@ -13,16 +13,25 @@ from lockstep.errors import ConfigError
 
 def column_type(dtype: numpy.dtype[Any], shape: Sequence[int]) -> pyarrow.DataType:
     """The type of a column whose rows are arrays of this shape."""
-    values = pyarrow.array(numpy.empty(0, dtype)).type
+    try:
+        values = pyarrow.array(native_order(numpy.empty(0, dtype))).type
+    except (pyarrow.ArrowException, ValueError) as error:
+        raise ConfigError(f"[data] there are no columns of {dtype}: {error}") from error
     return pyarrow.fixed_shape_tensor(values, list(shape)) if shape else values
+
+
+def native_order(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
+    """The same values in this machine's byte order, which Arrow needs."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def to_column(name: str, array: Any) -> pyarrow.Array:
     """An array whose rows lie along the first axis."""
-    array = numpy.asarray(array)
+    array = native_order(numpy.asarray(array))
     if array.ndim == 0:
         raise ConfigError(f"[data] from_numpy() got a single number for the column {name!r}; it must be an array")
     if array.ndim == 1:
+        column_type(array.dtype, ())  # refuses what cannot be stored
         return pyarrow.array(array)
     kind = column_type(array.dtype, array.shape[1:])
     size = int(numpy.prod(array.shape[1:]))

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow
 import torch
 
-from lockstep.data._formats import batch_to_numpy
+from lockstep.data._formats import batch_to_numpy, lists_to_numpy, writable
 from lockstep.errors import ConfigError
 
 
@@ -66,16 +66,25 @@ def to_tensors(
     arrays = batch_to_numpy(batch, may_change=True, columns=columns)
     for name, array in arrays.items():
         if array.dtype.kind not in "biufc":
-            raise ConfigError(
-                f"[data] the column {name!r} is {pyarrow.record_batch(batch).schema.field(name).type}, of which there "
-                "are no tensors; leave it out with select_columns()"
-            )
+            arrays[name] = _lists(name, pyarrow.record_batch(batch)[name])
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     if dtypes is None:
         return tensors
     if not isinstance(dtypes, Mapping):
         return {name: tensor.to(dtypes) for name, tensor in tensors.items()}
     return {name: tensor.to(dtypes[name]) if name in dtypes else tensor for name, tensor in tensors.items()}
+
+
+def _lists(name: str, column: pyarrow.Array) -> Any:
+    array = lists_to_numpy(column)
+    if array is not None and array.dtype.kind in "biufc":
+        return writable(array, True)
+    is_list = pyarrow.types.is_list(column.type) or pyarrow.types.is_large_list(column.type)
+    why = "; its lists must have numbers, no nulls, and one length per batch" if is_list else ""
+    raise ConfigError(
+        f"[data] the column {name!r} is {column.type}, of which there are no tensors{why}; leave it out with "
+        "select_columns(), or make tensors of it in collate_fn"
+    )
 
 
 class PairFormat:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import GenericAlias
 from typing import Any, ClassVar, TypeVar, overload
 
 import pyarrow
@@ -38,6 +39,11 @@ class Dataset(Steps, Splits, Aggregates, Groups, Outputs, Loops):
 
     _shard_type: ClassVar[type[DataIterator]] = DataIterator
     """What a worker of a trainer gets."""
+    _is_shuffled: ClassVar[bool] = True
+    """Whether trainers shuffle it as ``train`` if their DataConfig does not name what to shuffle."""
+
+    # Scripts for Ray name the type of the rows in annotations: Dataset[int].
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
 
     def __init__(self, plan: Any) -> None:
         self._native = plan

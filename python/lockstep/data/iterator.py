@@ -13,6 +13,7 @@ from lockstep.data._ahead import Ahead
 from lockstep.data._formats import empty_batch
 from lockstep.data._loops import Loop, Loops
 from lockstep.data._native import native
+from lockstep.data._steps import whole_number
 from lockstep.data._waits import IteratorStats, Waits
 from lockstep.errors import ConfigError
 
@@ -111,6 +112,7 @@ class DataIterator(Loops):
 
     def set_epoch(self, epoch: int) -> None:
         """The next loop is over this epoch, from its beginning, or from the loaded position if that is in it."""
+        epoch = whole_number("epoch", epoch)
         self._loaded = self._loaded and epoch == self.epoch
         self._native.set_epoch(epoch)
 
@@ -122,6 +124,10 @@ class DataIterator(Loops):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next loop continues there. Nothing is read to get there. Raises ``ConfigError`` if the state is of other
         data or of another order."""
+        if not isinstance(state, Mapping):
+            raise ConfigError(
+                f"[data] load_state_dict() got a {type(state).__name__}; it must be what state_dict() gave"
+            )
         state = dict(state)
         order = self._base
         if state.pop("local_shuffle", False):

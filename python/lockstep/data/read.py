@@ -9,6 +9,7 @@ import numpy
 import pyarrow
 
 from lockstep.data._arrays import ArrayFiles, check_extensions
+from lockstep.data._columns import rows_to_table
 from lockstep.data._csv import checked_block, csv_options
 from lockstep.data._files import Paths, file_options, to_paths
 from lockstep.data._images import EXTENSIONS, ImageFiles
@@ -319,13 +320,12 @@ def from_items(items: Iterable[Any]) -> Dataset:
     >>> lockstep.data.from_items(["a", "b"]).take_all()
     [{'item': 'a'}, {'item': 'b'}]
     """
+    if not isinstance(items, Iterable):
+        raise ConfigError(f"[data] from_items() got a {type(items).__name__}; it must be a list of values or of dicts")
     rows = list(items)
-    if all(isinstance(row, Mapping) for row in rows):
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        table = pyarrow.table({name: [row.get(name) for row in rows] for name in names})
-    else:
-        table = pyarrow.table({"item": rows})
-    return _from_stream(table, "from_items")
+    if not all(isinstance(row, Mapping) for row in rows):
+        rows = [{"item": row} for row in rows]
+    return _from_stream(rows_to_table(rows, ""), "from_items")
 
 
 @step

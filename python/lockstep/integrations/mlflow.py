@@ -258,3 +258,70 @@ def _impatient() -> contextlib.AbstractContextManager[None]:
     variables."""
     ours = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
     return _environment(**{name: value for name, value in ours.items() if name not in os.environ})
+
+
+class _Nothing:
+    """Stands for the module on ranks that log nothing: every call does nothing."""
+
+    def __getattr__(self, name: str) -> _Nothing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _Nothing:
+        return self
+
+    def __enter__(self) -> _Nothing:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def setup_mlflow(
+    config: Mapping[str, Any] | None = None,
+    tracking_uri: str | None = None,
+    registry_uri: str | None = None,
+    experiment_id: str | None = None,
+    experiment_name: str | None = None,
+    tracking_token: str | None = None,
+    artifact_location: str | None = None,
+    run_name: str | None = None,
+    create_experiment_if_not_exists: bool = True,
+    tags: Mapping[str, Any] | None = None,
+    rank_zero_only: bool = True,
+) -> Any:
+    """MLflow with a run that is active, in the training function; for loops that log by themselves::
+
+        def train_func(config):
+            mlflow = setup_mlflow(config, experiment_name="digits")
+            mlflow.log_metric("loss", 0.5, step=1)
+
+    Other ranks than 0 get an object whose calls do nothing, unless `rank_zero_only` is False. The run ends with the
+    process.
+    """
+    from lockstep import session
+
+    require("mlflow", "setup_mlflow")
+    if session.get_world_rank() != 0 and rank_zero_only:
+        return _Nothing()
+    import mlflow
+
+    if tracking_token is not None:
+        os.environ["MLFLOW_TRACKING_TOKEN"] = tracking_token  # the only way; of this worker alone
+    if tracking_uri is not None:
+        mlflow.set_tracking_uri(tracking_uri)
+    if registry_uri is not None:
+        mlflow.set_registry_uri(registry_uri)
+    if experiment_id is None:
+        name = experiment_name or session.get_experiment_name() or "lockstep"
+        if mlflow.get_experiment_by_name(name) is None:
+            if not create_experiment_if_not_exists:
+                raise ConfigError(f"[setup_mlflow] there is no experiment {name!r}; create it first")
+            mlflow.create_experiment(name, artifact_location=artifact_location)
+        mlflow.set_experiment(name)
+    else:
+        mlflow.set_experiment(experiment_id=experiment_id)
+    mlflow.start_run(run_name=run_name or session.get_experiment_name() or None, tags=dict(tags or {}))
+    mlflow.log_params({key: str(value)[:_LONGEST_PARAM] for key, value in leaves(config or {})})
+    return mlflow

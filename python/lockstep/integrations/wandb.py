@@ -135,6 +135,47 @@ class WandbLoggerCallback(LoggerCallback):
         return given.model_copy(update={"api_key": self._api_key}) if self._api_key is not None else given
 
 
+def setup_wandb(
+    config: Mapping[str, Any] | None = None,
+    api_key: str | None = None,
+    api_key_file: str | os.PathLike[str] | None = None,
+    rank_zero_only: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """A W&B run in the training function, named after Lockstep's; for loops that log by themselves::
+
+        def train_func(config):
+            wandb = setup_wandb(config, project="digits")
+            wandb.log({"loss": 0.5})
+
+    Other ranks than 0 get a run that does nothing, unless `rank_zero_only` is False: then each rank has its own, in one
+    group. `kwargs` are those of ``wandb.init``. wandb finishes the run when the process ends.
+    """
+    require("wandb", "setup_wandb")
+    import wandb
+
+    from lockstep import session
+
+    rank = session.get_world_rank()
+    if rank != 0 and rank_zero_only:
+        return wandb.init(mode="disabled")
+    if api_key is not None and api_key_file is not None:
+        raise ConfigError("[setup_wandb] api_key and api_key_file are both given; give one of them")
+    name = session.get_experiment_name() or None
+    arguments: dict[str, Any] = {
+        "config": dict(config or {}),
+        "name": name if rank_zero_only or name is None else f"{name}_rank_{rank}",
+        "group": None if rank_zero_only else name,
+        "dir": session.get_trial_dir(),
+        "reinit": "create_new",
+        **kwargs,
+    }
+    key = api_key if api_key_file is None else _read_key(api_key_file)
+    if key is not None:
+        arguments["settings"] = {**dict(arguments.get("settings") or {}), "api_key": key}
+    return wandb.init(**arguments)
+
+
 def _read_key(path: str | os.PathLike[str]) -> str:
     place = local_path(path, f"[{_WHERE}] api_key_file")
     try:

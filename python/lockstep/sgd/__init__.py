@@ -68,7 +68,7 @@ _FRAMEWORKS = {"TorchConfig": "torch", "TensorflowConfig": "tensorflow", "Horovo
 
 
 def __getattr__(name: str) -> Any:
-    """The frameworks' configurations, imported when first asked for."""
+    """The frameworks' configurations; each is imported on first access."""
     import importlib
 
     if name in _FRAMEWORKS:

@@ -1,4 +1,4 @@
-"""What joins the workers of a group: the words of RaySGD's ``backends.backend``.
+"""How the workers of a group are connected: the names of RaySGD's ``backends.backend``.
 
 A ``BackendConfig`` has hooks that run in every worker; those of a ``Backend`` run in the process of the trainer and
 reach the workers through the group::
@@ -33,7 +33,7 @@ BackendInterface = Backend
 
 
 def backend_config_of(backend: str | BackendConfig) -> BackendConfig:
-    """The configuration itself, or the default one of the framework of that name."""
+    """Returns a configuration unchanged; for the name of a framework, its default configuration."""
     if isinstance(backend, BackendConfig):
         backend.validate()
         return backend

@@ -30,9 +30,9 @@ Results = list[dict[str, Any] | None]
 
 
 class SGDCallback:
-    """Override what you need, with the parameters that you need: every body is empty.
+    """Override the hooks you need, with the parameters you need; by default they do nothing.
 
-    Called one at a time, in the thread that called ``run()``; one that raises ends the run.
+    Called one at a time, in the thread that called ``run()``. A hook that raises ends the run.
     """
 
     def start_training(self, logdir: str, config: dict[str, Any], **info: Any) -> None:
@@ -42,18 +42,18 @@ class SGDCallback:
         """All ranks made their n-th report: metrics by rank, None for a rank that ended without it."""
 
     def finish_training(self, error: bool = False, **info: Any) -> None:
-        """The run is over; `error` tells whether badly."""
+        """The run has ended; `error` says whether it failed."""
 
 
 TrainingCallback = SGDCallback
-"""The name that Ray Train has for it."""
+"""Ray Train's name for it."""
 
 
 def call_hook(hook: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a hook of a callback with what it has parameters for; gives what it returned.
+    """Calls a hook of a callback with the arguments that it has parameters for; returns its result.
 
-    A parameter that has the name which SGDCallback gives it gets that argument; others, whatever users call them, by
-    their place. Nothing is passed by name but keyword-only parameters::
+    A parameter with a name from SGDCallback gets that argument. Parameters with other names get the argument at the
+    same position. Only keyword-only parameters are passed by name::
 
         call_hook(callback.start_training, "/runs/run_001", {})
         call_hook(callback.handle_result, results)
@@ -61,7 +61,7 @@ def call_hook(hook: Callable[..., Any], *arguments: Any) -> Any:
     """
     try:
         parameters = list(inspect.signature(hook).parameters.values())
-    except (TypeError, ValueError):  # something compiled, which does not tell
+    except (TypeError, ValueError):  # compiled code has no signature
         return hook(*arguments)
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return hook(*arguments)
@@ -79,7 +79,7 @@ def _hook_parameters(hook: Callable[..., Any]) -> list[str]:
 
 
 class _LogdirCallback(SGDCallback):
-    """One that writes into a directory: its own, or that of the run."""
+    """Writes into a directory: its own, or the run's."""
 
     def __init__(self, logdir: str | os.PathLike[str] | None) -> None:
         self._given = None if logdir is None else Path(local_path(logdir, f"[{type(self).__name__}] logdir"))
@@ -87,7 +87,7 @@ class _LogdirCallback(SGDCallback):
 
     @property
     def logdir(self) -> Path | None:
-        """Where it writes; None until the first run starts, unless it was given one."""
+        """The directory. None before the first run, unless one was given."""
         return self._given or self._run
 
     def start_training(self, logdir: str, config: dict[str, Any], **info: Any) -> None:
@@ -99,15 +99,15 @@ class _LogdirCallback(SGDCallback):
 
 
 class JsonLoggerCallback(_LogdirCallback):
-    """Writes the results of some workers into a file that is JSON at every moment: a list with an entry a report.
+    """Writes the results of some workers into a file that is valid JSON at any time: a list with one entry per report.
 
-    An entry is the list of those workers' metrics, of one worker, too (null for one that ended without that report)::
+    An entry is a list of those workers' metrics, also for a single worker (null if it ended without that report)::
 
         callback = JsonLoggerCallback(workers_to_log=[0, 1])
         trainer.run(train_func, callbacks=[callback])
         json.loads(callback.log_path.read_text())  # [[{"loss": 0.5, ...}, {"loss": 0.4, ...}], ...]
 
-    `workers_to_log` is a rank, a list of ranks, or None for all. The next run begins the file of a given `logdir` anew.
+    `workers_to_log` is a rank, a list of ranks, or None for all. The next run replaces the file in a given `logdir`.
     """
 
     _default_filename: ClassVar[str] = RESULT_FILE_JSON
@@ -128,13 +128,13 @@ class JsonLoggerCallback(_LogdirCallback):
 
     @property
     def log_path(self) -> Path | None:
-        """The file; None until the first run starts, unless there is a logdir."""
+        """The file. None before the first run, unless a logdir was given."""
         return None if self.logdir is None else self.logdir / self.filename
 
     def start_training(self, logdir: str, config: dict[str, Any], **info: Any) -> None:
         super().start_training(logdir, config)
         path = self._path()
-        if self._is_in_run_directory() and path.exists():  # the run's own, or that of another callback
+        if self._is_in_run_directory() and path.exists():  # the run's own directory, or that of another callback
             raise ConfigError(f"[JsonLoggerCallback] {path} is there already; choose another filename")
         _core.replace_file(str(path), b"[]")
         self._size = 2
@@ -150,11 +150,11 @@ class JsonLoggerCallback(_LogdirCallback):
             raise refused(path, "written", error) from error
 
     def _append(self, file: int, entry: bytes) -> None:
-        """Puts `entry` where the last bracket is, with a bracket behind it, or leaves the file as it was."""
+        """Replaces the last bracket by `entry` and a bracket. If that fails, the file stays as it was."""
         end = self._size - 1
         if os.fstat(file).st_size != self._size:
             raise OSError(f"it has {os.fstat(file).st_size} bytes instead of {self._size}: someone else changed it")
-        # In one piece: a reader finds the old list or the new one.
+        # In one write, so that a reader sees the old list or the new one.
         written = os.pwrite(file, entry + b"]", end)
         if written <= len(entry):
             os.pwrite(file, b"]", end)
@@ -174,9 +174,9 @@ class TBXLoggerCallback(_LogdirCallback):
 
         trainer.run(train_func, callbacks=[TBXLoggerCallback(logdir="~/tensorboard/digits")])
 
-    Every run has rank 0's events in its directory, with or without this: they are not written there twice. There,
-    another worker's lie in a directory below (``rank_1``), which TensorBoard shows as a curve of its own. In scripts
-    written for Ray, tags begin with ``ray/sgd/``, as they know them.
+    Every run has rank 0's events in its directory, with or without this callback; they are not written there twice.
+    The events of another worker are in a subdirectory (``rank_1``), which TensorBoard shows as a curve of its own. In
+    scripts written for Ray, tags begin with ``ray/sgd/``, as in Ray.
     """
 
     _ray_prefix: ClassVar[str] = "ray/sgd/"
@@ -227,7 +227,7 @@ class TrainTBXLoggerCallback(TBXLoggerCallback):
 
 
 class PrintCallback(SGDCallback):
-    """Prints every report as a line of JSON, the list of the metrics of `workers_to_print` (None: all)::
+    """Prints each report as a line of JSON: a list of the metrics of `workers_to_print` (None: all workers)::
 
     trainer.run(train_func, callbacks=[PrintCallback(workers_to_print=0)])  # [{"loss": 0.5, ...}]
     """
@@ -247,7 +247,7 @@ class PrintCallback(SGDCallback):
 
 
 def _ranks(where: str, field: str, value: int | Sequence[int] | None) -> list[int] | None:
-    """The ranks that `value` names: one, several, or None for all."""
+    """The ranks that `value` means: a rank, a list of ranks, or None for all."""
     if value is None:
         return None
     ranks = list(value) if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]
@@ -269,7 +269,7 @@ def _chosen(where: str, results: Results, ranks: Sequence[int] | None) -> Result
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON holds it: arrays of numbers as in the run's own files; what is none of that becomes its repr."""
+    """`value` as JSON can hold it: arrays as in the run's own files; other objects become their repr."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

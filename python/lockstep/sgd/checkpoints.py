@@ -1,4 +1,4 @@
-"""The checkpoints of a run of ``lockstep.sgd.Trainer``: files in ``checkpoints/``, and which of them stay."""
+"""The checkpoints of a run of ``lockstep.sgd.Trainer``: writes the files in ``checkpoints/`` and removes old ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CheckpointStrategy = CheckpointConfig
 """RaySGD's name for it: ``CheckpointStrategy(num_to_keep=2, checkpoint_score_attribute="loss")``."""
 
 _RAY_DICT_FILE = "dict_checkpoint.pkl"
-"""What Ray names the pickled dict in a checkpoint directory."""
+"""Ray's name of the pickled dict in a checkpoint directory."""
 
 
 @dataclass
@@ -44,9 +44,9 @@ class CheckpointFiles:
         files.add(checkpoint, metrics)
         files.latest_path  # .../checkpoints/checkpoint_000001
 
-    `as_file`: each is a file with the pickled dict, as RaySGD writes them; otherwise a directory that
-    ``Checkpoint.from_directory`` reads. `directory` is made when the first one is written. Not for several threads.
-    Everything raises StorageError with the path when the disk refuses.
+    `as_file`: each checkpoint is a file with the pickled dict, as in RaySGD; otherwise it is a directory that
+    ``Checkpoint.from_directory`` reads. `directory` is created with the first checkpoint. Use it from one thread. Every
+    method raises StorageError, with the path, if the disk refuses.
     """
 
     directory: Path
@@ -63,7 +63,7 @@ class CheckpointFiles:
         self._count = 0
 
     def add(self, checkpoint: Checkpoint, metrics: Mapping[str, Any]) -> None:
-        """The run committed `checkpoint`, which came with `metrics`: it is the latest from now on."""
+        """Adds a checkpoint that the run committed, with the metrics of its report. It becomes the latest."""
         number = self._count + 1
         score = self._score(checkpoint, metrics)
         path = None
@@ -79,29 +79,29 @@ class CheckpointFiles:
 
     @property
     def latest(self) -> dict[Any, Any] | None:
-        """What the newest one holds; before the first, what the run started from."""
+        """The contents of the newest checkpoint; before the first, what the run started from."""
         return None if self.latest_handle is None else plain_dict(self.latest_handle)
 
     @property
     def latest_handle(self) -> Checkpoint | None:
-        """The same, unread."""
+        """The newest checkpoint itself; before the first, the one that the run started from."""
         return self._entries[-1].handle if self._entries else self._resume_from
 
     @property
     def latest_path(self) -> Path | None:
-        """Where the newest one lies; None where nothing is written."""
+        """The path of the newest checkpoint; None if nothing is written to disk."""
         return self._entries[-1].path if self._entries else None
 
     @property
     def best(self) -> dict[Any, Any] | None:
-        """What the one with the best score holds; without a score, and before the first, the same as `latest`."""
+        """The contents of the checkpoint with the best score; the same as `latest` if none has a score."""
         if self._best is None:
             return self.latest
         return plain_dict(self._best.handle or read_checkpoint(self._best.path))
 
     @property
     def best_path(self) -> Path | None:
-        """Where that one lies; None where nothing is written."""
+        """The path of the best checkpoint; None if nothing is written to disk."""
         return None if self._best is None else self._best.path
 
     def _score(self, checkpoint: Checkpoint, metrics: Mapping[str, Any]) -> float | None:
@@ -124,7 +124,7 @@ class CheckpointFiles:
         checkpoint.to_directory(path)
 
     def _retire(self) -> None:
-        """Keeps the num_to_keep best and the latest; of those in memory the best and the latest."""
+        """Keeps the num_to_keep best and the latest; of checkpoints in memory only the best and the latest."""
         keep = self._strategy.num_to_keep
         entries = {entry.id: entry for entry in self._entries}
         remove, best = _core.decide_retention(
@@ -140,9 +140,10 @@ class CheckpointFiles:
 
 
 def read_checkpoint(value: Any) -> Checkpoint:
-    """What ``run(checkpoint=...)`` takes: a dict, a Checkpoint, or the path of one that a run or Ray wrote.
+    """The checkpoint that ``run(checkpoint=...)`` was given: a dict, a Checkpoint, or the path of one that a run or Ray
+    wrote.
 
-    A file is unpickled, which runs what it says: give only files that you trust. Raises ConfigError for anything else.
+    A file is unpickled, which can run code: use only files that you trust. Raises ConfigError for anything else.
 
         >>> read_checkpoint({"epoch": 3}).to_dict()
         {'epoch': 3}
@@ -175,7 +176,7 @@ def _read_pickle(path: Path) -> Checkpoint:
         raise ConfigError(f"[sgd] checkpoint is {str(path)!r}; there is no such file or directory") from None
     except OSError as error:
         raise refused(path, "read", error) from error
-    except Exception as error:  # unpickling runs what the file says
+    except Exception as error:  # unpickling may run any code
         raise ConfigError(f"[sgd] checkpoint {path} is not a pickled dict that can be read here: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"[sgd] checkpoint {path} holds a {type(data).__name__}; it must hold a dict")
@@ -183,7 +184,7 @@ def _read_pickle(path: Path) -> Checkpoint:
 
 
 def _remove(path: Path) -> None:
-    """Under another name first: what is half removed must not look like a checkpoint."""
+    """Renames it first, so that a partly removed checkpoint does not look like a whole one."""
     try:
         gone = path.with_name(f".{path.name}.removed")
         os.replace(path, gone)
@@ -191,7 +192,7 @@ def _remove(path: Path) -> None:
             shutil.rmtree(gone)
         else:
             gone.unlink()
-    except FileNotFoundError:  # the user was faster
+    except FileNotFoundError:  # the user has removed it already
         return
     except OSError as error:
         raise refused(path, "removed", error) from error

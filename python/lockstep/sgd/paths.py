@@ -1,4 +1,4 @@
-"""Where the files of runs lie, and what is said when the disk refuses."""
+"""Paths of runs, and the error for a path that cannot be used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.errors import StorageError
 
 
 def construct_path(path: str | os.PathLike[str], parent_path: str | os.PathLike[str]) -> Path:
-    """`path` as an absolute one: below `parent_path` unless it is absolute; ``~`` is the home directory in both.
+    """The absolute path. A relative `path` is below `parent_path`; ``~`` is the home directory in both.
 
     >>> construct_path("digits", "/runs"), construct_path("/digits", "/runs"), construct_path("../digits", "/runs")
     (PosixPath('/runs/digits'), PosixPath('/digits'), PosixPath('/digits'))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import queue
@@ -13,16 +14,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lockstep import _core, _pickling
+from lockstep import _core, _pickling, session
 from lockstep._run_data import RunData
 from lockstep.backend import BackendConfig
 from lockstep.callbacks import Callback, CallbackAdapter, RunInfo, warn_of_unknown_hooks
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import CheckpointConfig, DataConfig, ScalingConfig
-from lockstep.errors import ConfigError, Failure, LockstepError, NotAvailableError, TrainingFailedError
+from lockstep.errors import ConfigError, Failure, LockstepError, TrainingFailedError
 from lockstep.sgd.backends import backend_config_of
 from lockstep.sgd.callbacks import SGDCallback, call_hook
 from lockstep.sgd.checkpoints import CheckpointFiles, read_checkpoint
+from lockstep.sgd.names import TUNE_CHECKPOINT_FILE_NAME
 from lockstep.sgd.paths import construct_path
 from lockstep.worker_group import Job, WorkerGroup
 
@@ -30,10 +32,22 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Results = list[dict[str, Any] | None]
-"""What all ranks reported, by rank; None for one that ended without that report."""
+"""The metrics of all ranks, by rank; None for a rank that ended without that report."""
 Run = Callable[[Callable[[], object], Callable[[Results], object]], list[Any]]
-"""Runs to the end, in the calling thread, and gives what the function returned, by rank. The first is called when the
-directory is there, the second hears what the ranks report."""
+"""Runs to the end, in the calling thread, and returns the function's results by rank. The first argument is called when
+the directory exists, the second with each row of reports."""
+
+
+class _OfTrial:
+    """The function in the trials of a trainable."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *config: Any) -> Any:
+        if session._session is not None:
+            session._session.pickled_file = TUNE_CHECKPOINT_FILE_NAME
+        return self._function(*config)
 
 
 class Trainer:
@@ -49,9 +63,9 @@ class Trainer:
         with sgd.Trainer(backend="torch", num_workers=2) as trainer:
             trainer.run(train_func, config={"num_epochs": 3})  # [0, 1]
 
-    A function that raises ends its run with that error; workers that die are replaced, and the run goes on from its
-    last checkpoint, up to `max_retries` times (-1: no limit). The trainer can be used again after either. What
-    functions return is pickled on the workers and unpickled here.
+    If the function raises, the run ends with that error. If workers die, they are replaced and the run continues from
+    its last checkpoint, up to `max_retries` times (-1: no limit). The trainer can be used again after both. The
+    results of functions are pickled on the workers and unpickled in this process.
     """
 
     _prefix: ClassVar[str] = "sgd"
@@ -75,18 +89,18 @@ class Trainer:
         self._max_retries = max_retries
         name = f"{self._prefix}_{datetime.now():%Y-%m-%d_%H-%M-%S}" if logdir is None else logdir
         self.logdir: Path = construct_path(Path(name), Path(_core.default_storage_path()))
-        """Where the directories of its runs are."""
+        """The directory that holds those of the runs."""
         self.latest_run_dir: Path | None = None
-        """Of the newest run; None before the first."""
+        """The directory of the newest run; None before the first."""
         self._files: CheckpointFiles | None = None
         self._iterator: SGDIterator | None = None
         self._dropped: list[str] = []
-        """Instances on the workers whose groups nobody holds any more."""
+        """Names of instances on the workers whose groups no longer exist."""
 
     # ------------------------------------------------------------------ its life
 
     def start(self, initialization_hook: Callable[[], Any] | None = None) -> None:
-        """Starts the workers and calls the hook on each of them, and on those that replace them later."""
+        """Starts the workers and calls the hook on each, also on workers that replace others later."""
         if self._group.is_started:
             raise LockstepError("[sgd] the trainer is started already; call shutdown() before another start()")
         if initialization_hook is not None and not callable(initialization_hook):
@@ -95,7 +109,7 @@ class Trainer:
         self._group.start(initialization_hook, max_failures=self._max_retries)
 
     def shutdown(self) -> None:
-        """Ends the workers. A run that an iterator has not finished ends with them."""
+        """Ends the workers, and a run whose iterator has not finished."""
         self._check_started("shutdown")
         if self._iterator is not None and not self._iterator._is_over:
             self._group.stop()
@@ -123,10 +137,10 @@ class Trainer:
         checkpoint_strategy: CheckpointConfig | None = None,
         dataset: Any = None,
     ) -> list[Any]:
-        """Runs the function on all workers; what it returned, by rank.
+        """Runs the function on all workers and returns its results by rank.
 
-        `checkpoint` is what ``load_checkpoint()`` gives at first: a dict, or where one was saved. `dataset` is a data
-        set of ``lockstep.data``, or several by name: ``get_dataset_shard()`` gives every worker its part of each.
+        `checkpoint` is what ``load_checkpoint()`` returns at first: a dict, or the path of a saved one. `dataset` is a
+        data set of ``lockstep.data``, or a dict of them: ``get_dataset_shard()`` gives every worker its part of each.
         """
         hooks = _callbacks(callbacks)
         run = self._new_run(train_func, config, dataset, checkpoint, checkpoint_strategy)
@@ -158,13 +172,13 @@ class Trainer:
         checkpoint_strategy: CheckpointConfig | None = None,
         dataset: Any = None,
     ) -> SGDIterator:
-        """As run(), but gives what the workers report, as they report it."""
+        """As run(), but returns an iterator over the workers' reports as they arrive."""
         run = self._new_run(train_func, config, dataset, checkpoint, checkpoint_strategy)
         self._iterator = SGDIterator(run, self._group)
         return self._iterator
 
     def to_worker_group(self, train_cls: type, *args: Any, **kwargs: Any) -> SGDWorkerGroup:
-        """An instance of the class on every worker; starts the workers if they are not.
+        """Makes an instance of the class on every worker; starts the workers if necessary.
 
         group = trainer.to_worker_group(Worker, lr=0.1)
         group.call("train_epoch")  # [0.7, 0.8]
@@ -175,39 +189,55 @@ class Trainer:
         return SGDWorkerGroup(self, train_cls, args, kwargs)
 
     def to_tune_trainable(self, train_func: Callable[..., Any], dataset: Any = None) -> Any:
-        """Tuning does not exist yet."""
-        raise NotAvailableError("[sgd] to_tune_trainable() needs tuning, which does not exist yet; run() trains once")
+        """A trainable for ``tune.run()`` and ``tune.Tuner``: a trial uses as many workers as this trainer::
+
+        trainable = trainer.to_tune_trainable(train_func)
+        analysis = tune.run(trainable, config={"lr": tune.loguniform(1e-4, 1e-1)}, num_samples=10)
+
+        Its checkpoints are directories that also hold the pickled dict, in the file TUNE_CHECKPOINT_FILE_NAME.
+        """
+        from lockstep.trainer import DataParallelTrainer
+
+        datasets = {} if dataset is None else dataset if isinstance(dataset, Mapping) else {"train": dataset}
+        trainable = DataParallelTrainer(
+            functools.wraps(train_func)(_OfTrial(train_func)),
+            backend_config=self._group.backend_config,
+            scaling_config=self._group.scaling_config,
+            datasets=datasets,
+        )
+        trainable._takes_flat_config = True  # type: ignore[attr-defined]
+        return trainable
 
     # ------------------------------------------------------------------ what the latest run saved
 
     @property
     def latest_checkpoint(self) -> dict[Any, Any] | None:
-        """What ``save_checkpoint()`` got last in the newest run, or what the run was given."""
+        """What was last passed to ``save_checkpoint()`` in the newest run, or else what that run started from."""
         return None if self._files is None else self._files.latest
 
     @property
     def latest_checkpoint_dir(self) -> Path | None:
-        """Where the newest run keeps its checkpoints; None before the first run."""
+        """The directory of the newest run's checkpoints; None before the first run."""
         return None if self._files is None else self._files.directory
 
     @property
     def latest_checkpoint_path(self) -> Path | None:
-        """The newest checkpoint of the newest run, if it is on disk."""
+        """The path of the newest run's newest checkpoint, if it is on disk."""
         return None if self._files is None else self._files.latest_path
 
     @property
     def best_checkpoint(self) -> dict[Any, Any] | None:
-        """The best of the newest run by its strategy's score; without one, the latest."""
+        """The newest run's best checkpoint by the score of its strategy; the latest if there is no score."""
         return None if self._files is None else self._files.best
 
     @property
     def best_checkpoint_path(self) -> Path | None:
-        """Where that one lies."""
+        """The path of the best checkpoint."""
         return None if self._files is None else self._files.best_path
 
     @staticmethod
     def load_checkpoint_from_path(path: str | Path) -> dict[Any, Any]:
-        """The dict that a checkpoint file or directory holds. Unpickles: only of files that you trust."""
+        """The dict in a checkpoint file or directory. It is unpickled: use only files that you trust."""
         return read_checkpoint(path)._saved()
 
     # ------------------------------------------------------------------ inside
@@ -246,7 +276,7 @@ class Trainer:
         return run
 
     def _next_run_dir(self) -> Path:
-        """Beyond those that are there, of an earlier process perhaps."""
+        """A number above those that exist, perhaps from an earlier process."""
         found = (re.fullmatch(r"run_(\d+)", entry.name) for entry in self.logdir.iterdir())
         return self.logdir / f"run_{max((int(match[1]) for match in found if match), default=0) + 1:03d}"
 
@@ -325,12 +355,12 @@ class _Hooks(Callback):
 
 
 class SGDIterator(Iterator[Results]):
-    """What the workers of a run report, as they report it; each item is the list of all ranks' metrics::
+    """The reports of a run's workers as they arrive; each item is the list of all ranks' metrics::
 
         for results in trainer.run_iterator(train_func):
             print(results[0]["loss"])
 
-    Workers do not wait for whoever reads.
+    Workers do not wait for the reader.
     """
 
     def __init__(self, run: Run, group: WorkerGroup) -> None:
@@ -365,11 +395,11 @@ class SGDIterator(Iterator[Results]):
         raise StopIteration
 
     def is_finished(self) -> bool:
-        """Whether the run is over and all its results were given."""
+        """Whether the run has ended and all its results have been taken."""
         return self._finished
 
     def get_final_results(self, force: bool = False) -> list[Any]:
-        """What the function returned, by rank. With `force` also before all results were given: drops the rest."""
+        """The function's results by rank. With `force`, results that have not been taken are dropped."""
         if not self._finished and not force:
             raise LockstepError(
                 "[sgd] the run's results were not all taken; iterate to the end, or call get_final_results(force=True)"
@@ -383,7 +413,7 @@ class SGDIterator(Iterator[Results]):
 
 
 class SGDWorkerGroup:
-    """An instance of a class on every worker, which keeps its state from call to call."""
+    """An instance of a class on every worker. It keeps its state between calls."""
 
     def __init__(self, trainer: Trainer, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._trainer = trainer
@@ -393,12 +423,12 @@ class SGDWorkerGroup:
         weakref.finalize(self, trainer._dropped.append, self._name)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Calls the method on every worker's instance; what it returned, by rank.
+        """Calls the method on every worker's instance and returns the results by rank.
 
-        What it raises comes out as it is, and the instances stay. When a worker has died, all instances are gone: that
-        is an error too, and the next call is made on new ones.
+        If the method raises, the same error is raised here, and the instances stay. If a worker has died, all instances
+        are lost: this call raises an error, and the next one makes new instances.
         """
-        if not self._is_made:  # the call that lost them has told
+        if not self._is_made:  # the call that lost them has raised
             self._make()
         return self._execute(_call_instance, self._name, method, args, kwargs)
 
@@ -407,7 +437,7 @@ class SGDWorkerGroup:
         self._is_made = True
 
     def shutdown(self) -> None:
-        """Ends the workers, the trainer's."""
+        """Ends the trainer's workers."""
         self._trainer.shutdown()
 
     def __len__(self) -> int:
@@ -432,16 +462,16 @@ class SGDWorkerGroup:
 
 
 class _InstancesGone(LockstepError):
-    """New workers do not have the instances of those before."""
+    """The workers were replaced, and the instances are lost."""
 
 
 _numbers = itertools.count()
 _instances: dict[str, Any] = {}
-"""On a worker: those of SGDWorkerGroups, by name."""
+"""On a worker: the instances of SGDWorkerGroups, by name."""
 
 
 def _after_drops(dropped: list[str], function: Callable[..., Any], *args: Any) -> Any:
-    """On a worker: forgets the instances whose groups nobody holds any more, and calls."""
+    """On a worker: drops the instances whose groups no longer exist, and calls the function."""
     for name in dropped:
         _instances.pop(name, None)
     return function(*args)
@@ -454,7 +484,7 @@ def _make_instance(name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str
 def _call_instance(name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name not in _instances:
         raise _InstancesGone(
-            f"[sgd] workers were started anew since the last call, and the instances of {name.rpartition('_')[0]} are "
-            "gone; the next call works on new ones"
+            f"[sgd] the workers were replaced since the last call, and the instances of {name.rpartition('_')[0]} are "
+            "gone; the next call makes new ones"
         )
     return getattr(_instances[name], method)(*args, **kwargs)

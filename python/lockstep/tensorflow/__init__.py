@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.tensorflow.checkpoint import TensorflowCheckpoint
 from lockstep.tensorflow.config import TensorflowConfig
 from lockstep.tensorflow.data import prepare_dataset_shard
+from lockstep.tensorflow.predictor import TensorflowPredictor
 from lockstep.tensorflow.trainer import TensorflowTrainer
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = [
     "ReportCheckpointCallback",
     "TensorflowCheckpoint",
     "TensorflowConfig",
+    "TensorflowPredictor",
     "TensorflowTrainer",
     "prepare_dataset_shard",
 ]

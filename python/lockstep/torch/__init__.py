@@ -18,6 +18,7 @@ from lockstep.torch.config import TorchConfig
 from lockstep.torch.loader import prepare_data_loader
 from lockstep.torch.metrics import all_reduce_mean
 from lockstep.torch.model import get_device, prepare_model
+from lockstep.torch.predictor import TorchPredictor
 from lockstep.torch.profiler import TorchWorkerProfiler
 from lockstep.torch.reproducibility import enable_reproducibility
 from lockstep.torch.trainer import TorchTrainer
@@ -25,6 +26,7 @@ from lockstep.torch.trainer import TorchTrainer
 __all__ = [
     "TorchCheckpoint",
     "TorchConfig",
+    "TorchPredictor",
     "TorchTrainer",
     "TorchWorkerProfiler",
     "accelerate",

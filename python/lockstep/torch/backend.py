@@ -1,4 +1,4 @@
-"""The backend "lockstep" of torch.distributed: CPU tensors between processes of one machine, through shared memory.
+"""The backend "lockstep" of torch.distributed: CPU tensors, through shared memory on a node and by TCP between nodes.
 
 Importing this module registers it, for ``TorchTrainer`` and for other programs::
 
@@ -8,8 +8,9 @@ Importing this module registers it, for ``TorchTrainer`` and for other programs:
     dist.init_process_group("lockstep")
     dist.all_reduce(tensor)
 
-Results have the same bits on every rank and in every run with the same number of ranks. It opens no port and no file in
-``/dev/shm``. Ranks that cannot share memory, for example on several machines, use Gloo instead, with a warning.
+Results have the same bits on every rank and in every run with the same ranks on each node. It opens no file in
+``/dev/shm``, and ports only between nodes. If ranks of one node cannot share memory, all use Gloo instead, with a
+warning.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import importlib
 import logging
 import multiprocessing.util
 import os
+import socket
 from datetime import timedelta
 from types import ModuleType
 
@@ -25,9 +27,13 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Backend, Store
 
+from lockstep import session
+
 __all__ = ["NAME", "create", "is_available", "load", "module_name"]
 
 NAME = "lockstep"
+NODE_VARIABLE = "LOCKSTEP_COLLECTIVE_NODE"
+"""Ranks with the same value are on one node."""
 _log = logging.getLogger("lockstep")
 _c10d: ModuleType | None = None
 _leaves = 0
@@ -52,7 +58,7 @@ def create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
     module = load()
     _leave_at_the_end_of_a_child()
     try:
-        made: Backend = module.create(store, rank, size, timeout)
+        made: Backend = module.create(store, rank, size, timeout, *_place())
         return made
     except module.CannotShareMemory as error:
         # All ranks get here: the group is made on all of them or on none.
@@ -63,6 +69,33 @@ def create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
         # The store may be used for another group of the same name.
         prefix = f"gloo/{store.add(f'gloo_groups_of/{rank}', 1)}"
         return ProcessGroupGloo(PrefixStore(prefix, store), rank, size, timeout)
+
+
+def _place() -> tuple[str, str, bool]:
+    """This node's name, its address, and whether it is the only one. Without a name, ranks compare what the kernel
+    says: the boot, the namespaces of processes and of the network."""
+    name = os.environ.get(NODE_VARIABLE, "")
+    worker = session._session
+    if worker is None:
+        return name, _address(), False
+    address = worker.core.node_address(worker.rank)
+    if name:
+        return name, address, False
+    return f"node {worker.node_rank}", address, worker.local_world_size == worker.world_size
+
+
+def _address() -> str:
+    """The address of this node on its way to rank 0's; empty: GLOO_SOCKET_IFNAME has it, or Gloo chooses."""
+    master = os.environ.get("MASTER_ADDR", "")
+    if not master or os.environ.get("GLOO_SOCKET_IFNAME"):
+        return ""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as way:
+            way.connect(where)  # sends nothing
+            return str(way.getsockname()[0])
+    except OSError:
+        return ""
 
 
 def _leave_at_the_end_of_a_child() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import os
 import socket
+import struct
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
@@ -22,6 +25,8 @@ from lockstep.torch import backend as shared_memory
 from lockstep.torch.checkpoint import TorchCheckpoint
 
 BACKENDS = ("lockstep", "gloo", "nccl", "mpi", "ucc")
+SIOCGIFADDR = 0x8915
+"""The request of netdevice(7) for an interface's address."""
 LEAVE_TOGETHER_WITHIN = 30.0
 """After this many seconds, a rank whose function has ended closes its connections to the others."""
 _held_store: Store | None = None
@@ -50,8 +55,8 @@ class TorchConfig(BackendConfig):
     preload: ClassVar[tuple[str, ...]] = ("lockstep.torch._preload",)
 
     backend: str | None = None
-    """"lockstep", "gloo", "nccl" or another backend of torch. None: nccl if workers have GPUs; otherwise lockstep
-    (shared memory) if all workers are on one machine, and gloo if they are not."""
+    """"lockstep", "gloo", "nccl" or another backend of torch. None: nccl if workers have GPUs, otherwise lockstep
+    (shared memory on a node, TCP between nodes)."""
     init_method: str = "env"
     """"env" or "tcp". In both cases rank 0 hosts the store on a port that the system chooses, and the variables of
     torchrun (MASTER_ADDR and so on) are set."""
@@ -150,9 +155,25 @@ def _store(timeout: timedelta) -> Store:
 
 
 def _keep_gloo_inside() -> None:
-    """If all workers are on one machine, Gloo need not be reachable from outside."""
-    if session._is_on_loopback():
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    """Gloo listens on the interface by which other nodes reach this one: on one machine, the loopback."""
+    name = _interface_of(session.get_node_address(session.get_world_rank()))
+    if name and (name != "lo" or session._is_on_loopback()):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+
+def _interface_of(address: str) -> str:
+    """The network interface that has this IPv4 address; empty if there is none.
+
+    >>> _interface_of(socket.gethostbyname("localhost"))
+    'lo'
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has no address
+                found = fcntl.ioctl(any_socket, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(found[20:24]) == address:
+                    return name
+    return ""
 
 
 def _set_threads() -> None:
@@ -165,9 +186,6 @@ def _set_threads() -> None:
 def _default_backend(device: torch.device) -> str:
     if device.type == "cuda":
         return "nccl"
-    on_one_machine = session.get_local_world_size() == session.get_world_size()
-    if not on_one_machine:
-        return "gloo"
     try:
         shared_memory.load()
         return shared_memory.NAME

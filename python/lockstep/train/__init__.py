@@ -56,15 +56,41 @@ def report(metrics: Mapping[str, Any] | None = None, checkpoint: Checkpoint | No
     train.report(epoch=3, loss=0.5)                              # as in Ray Train 1.x: every keyword is a metric
     train.report({"epoch": 3, "loss": 0.5}, checkpoint=saved)    # as in Ray 2.7 and later
     """
-    if metrics is None and isinstance(values.get("metrics"), Mapping) and values.keys() <= {"metrics", "checkpoint"}:
+    if metrics is None and isinstance(values.get("metrics"), Mapping) and values.keys() <= _NEWER_KEYWORDS:
         metrics = values.pop("metrics")
     if metrics is None:
         session.report(values)
         return
     checkpoint = values.pop("checkpoint", checkpoint)
+    deletes = _deletes_directory(values)
     if values:
         raise ConfigError(f"[train] report() got metrics and {', '.join(values)}; it takes only metrics and checkpoint")
+    directory = checkpoint.path if deletes and isinstance(checkpoint, Checkpoint) else None
     session.report(metrics, checkpoint=checkpoint)
+    if directory is not None:
+        import shutil
+
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+_NEWER_KEYWORDS = {
+    "metrics",
+    "checkpoint",
+    "checkpoint_dir_name",
+    "checkpoint_upload_mode",
+    "delete_local_checkpoint_after_upload",
+}
+
+
+def _deletes_directory(values: dict[str, Any]) -> bool:
+    """Takes out what later releases of Ray have. The names of checkpoints are Lockstep's, and all are copied before
+    report() returns. Whether the reported directory is deleted then."""
+    values.pop("checkpoint_dir_name", None)
+    mode = getattr(values.pop("checkpoint_upload_mode", None), "value", "SYNC")
+    if mode == "NO_UPLOAD":
+        raise ConfigError("[train] checkpoint_upload_mode is NO_UPLOAD; a checkpoint must be in the run directory")
+    wanted = values.pop("delete_local_checkpoint_after_upload", None)
+    return mode == "ASYNC" if wanted is None else bool(wanted)
 
 
 class TrainContext:

@@ -44,6 +44,8 @@ struct Rows {
   std::shared_ptr<arrow::Table> table;
 
   py::capsule export_to(const py::object& requested_schema) const;
+  /// As Batch::arrays(); None also if a column is in several pieces, or two have the same name.
+  py::object arrays(bool writable) const;
 };
 
 /// An exception of a Python function, on its way through threads that do not hold the GIL.
@@ -99,7 +101,8 @@ class Threads {
   int process_;
 };
 
-/// A function of a block and its number: it gets Rows and gives an object with `__arrow_c_stream__`.
+/// A function of a block and its number: it gets Rows and gives an object with `__arrow_c_stream__`, or the same Rows,
+/// whose arrays it may have changed in place.
 data::BlockFunction block_function(const py::object& function);
 /// A function of all rows.
 data::TableFunction table_function(const py::object& function);

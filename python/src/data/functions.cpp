@@ -1,5 +1,6 @@
 // Python functions in the reading threads of C++.
 
+#include <arrow/array/array_base.h>
 #include <arrow/array/data.h>
 #include <arrow/buffer.h>
 #include <arrow/c/bridge.h>
@@ -75,13 +76,39 @@ std::optional<py::dtype> dtype_of(arrow::Type::type type) {
   }
 }
 
+/// A column as an array without a copy. Nothing if it is not of plain numbers, or has nulls.
+std::optional<py::array> array_of(const arrow::ArrayData& data, const py::capsule& owner, bool writable) {
+  const auto dtype = dtype_of(data.type->id());
+  if (!dtype || data.GetNullCount() != 0) return std::nullopt;
+  const auto* begin = data.buffers[1] ? data.buffers[1]->data() + data.offset * dtype->itemsize() : nullptr;
+  py::array array(*dtype, {static_cast<py::ssize_t>(data.length)}, {dtype->itemsize()}, begin, owner);
+  if (!writable) py::detail::array_proxy(array.ptr())->flags &= ~py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
+  return array;
+}
+
+/// A capsule that keeps it alive.
+template <class Held>
+py::capsule owner_of(const std::shared_ptr<Held>& held) {
+  return py::capsule(new std::shared_ptr<Held>(held),
+                     [](void* pointer) { delete static_cast<std::shared_ptr<Held>*>(pointer); });
+}
+
+/// The table as functions give it: what files say about fields is not of the new columns.
+std::shared_ptr<arrow::Table> without_marks(const arrow::Table& table) {
+  std::vector<std::shared_ptr<arrow::Field>> fields;
+  for (const auto& field : table.schema()->fields()) fields.push_back(arrow::field(field->name(), field->type()));
+  return arrow::Table::Make(arrow::schema(std::move(fields)), table.columns(), table.num_rows());
+}
+
 template <class... Arguments>
 std::shared_ptr<arrow::Table> called(const std::shared_ptr<PyObject>& function,
                                      const std::shared_ptr<arrow::Table>& table, Arguments... arguments) {
   const py::gil_scoped_acquire gil;
   const InFunction scope;
   try {
-    const auto result = py::reinterpret_borrow<py::object>(function.get())(Rows{table}, arguments...);
+    const py::object rows = py::cast(Rows{table});
+    const py::object result = py::reinterpret_borrow<py::object>(function.get())(rows, arguments...);
+    if (result.is(rows)) return without_marks(*table);
     const py::capsule stream = result.attr("__arrow_c_stream__")();
     auto reader = data::value_of(arrow::ImportRecordBatchReader(stream.get_pointer<ArrowArrayStream>()), "a function");
     return data::value_of(reader->ToTable(), "a function");
@@ -103,17 +130,25 @@ py::tuple Batch::export_to(const py::object& /* the requested schema, a wish tha
 
 py::object Batch::arrays(bool writable) const {
   py::dict made;
-  const py::capsule owner(new std::shared_ptr<arrow::RecordBatch>(batch),
-                          [](void* held) { delete static_cast<std::shared_ptr<arrow::RecordBatch>*>(held); });
+  const auto owner = owner_of(batch);
   for (int column = 0; column < batch->num_columns(); ++column) {
-    const auto& data = *batch->column_data(column);
-    const auto dtype = dtype_of(data.type->id());
-    if (!dtype || data.GetNullCount() != 0) return py::none();
-    const auto* begin = data.buffers[1] ? data.buffers[1]->data() + data.offset * dtype->itemsize() : nullptr;
-    py::array array(*dtype, {static_cast<py::ssize_t>(data.length)}, {dtype->itemsize()}, begin, owner);
-    if (!writable) py::detail::array_proxy(array.ptr())->flags &= ~py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
-    made[py::str(batch->column_name(column))] = std::move(array);
+    auto array = array_of(*batch->column_data(column), owner, writable);
+    if (!array) return py::none();
+    made[py::str(batch->column_name(column))] = std::move(*array);
   }
+  return made;
+}
+
+py::object Rows::arrays(bool writable) const {
+  py::dict made;
+  const auto owner = owner_of(table);
+  for (int column = 0; column < table->num_columns(); ++column) {
+    const auto& chunks = table->column(column)->chunks();
+    auto array = chunks.size() == 1 ? array_of(*chunks.front()->data(), owner, writable) : std::nullopt;
+    if (!array) return py::none();
+    made[py::str(table->field(column)->name())] = std::move(*array);
+  }
+  if (made.size() != static_cast<std::size_t>(table->num_columns())) return py::none();
   return made;
 }
 

@@ -5,6 +5,7 @@
 #include <arrow/type.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <mutex>
 
@@ -174,6 +175,15 @@ PYBIND11_MODULE(LOCKSTEP_MODULE, module) {
         const py::gil_scoped_release released;
         return data::SharedCache::join(name, ranks, data::kSharedBytes);
       });
+  // As much memory as the rows of a step need, so at most all that there is.
+  module.def("share_whole", [](const std::vector<Dataset>& datasets, const std::string& name, int ranks) {
+    std::vector<data::SourcePointer> sources;
+    for (const Dataset& each : datasets) sources.push_back(each.source());
+    const py::gil_scoped_release released;
+    const auto memory =
+        static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    data::share_whole(sources, [&] { return data::SharedCache::join(name, ranks, memory); });
+  });
   py::class_<Pass>(module, "Pass").def("seconds", [](const Pass& pass) {
     const auto times = pass.get()->times();
     return std::pair(std::chrono::duration<double>(times.reading).count(),

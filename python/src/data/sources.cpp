@@ -12,6 +12,7 @@
 #include <arrow/util/value_parsing.h>
 #include <pybind11/stl.h>
 
+#include "base/json.h"
 #include "bindings.h"
 #include "data/dataset.h"
 #include "data/files.h"
@@ -174,13 +175,17 @@ void bind_sources(py::module_& module) {
 
   py::class_<data::FileOptions>(module, "FileOptions")
       .def(py::init([](const py::object& filesystem, bool skip_errors, bool unify_schemas, bool ignore_missing_paths,
-                       std::vector<std::string> extensions) {
-             return data::FileOptions{to_file_system(filesystem), skip_errors, unify_schemas, ignore_missing_paths,
-                                      std::move(extensions)};
+                       std::vector<std::string> extensions, const std::string& index) {
+             return data::FileOptions{to_file_system(filesystem),
+                                      skip_errors,
+                                      unify_schemas,
+                                      ignore_missing_paths,
+                                      std::move(extensions),
+                                      index.empty() ? Value() : parse_json(index, "index")};
            }),
            py::kw_only(), py::arg("filesystem") = py::none(), py::arg("skip_errors") = false,
            py::arg("unify_schemas") = false, py::arg("ignore_missing_paths") = false,
-           py::arg("extensions") = std::vector<std::string>());
+           py::arg("extensions") = std::vector<std::string>(), py::arg("index") = "");
 
   module.def("read_parquet", [](const Paths& paths, const data::FileOptions& files, std::int64_t piece_bytes) {
     return opened(&data::open_parquet, paths, data::ParquetOptions{files, piece_bytes});

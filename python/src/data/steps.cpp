@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "base/json.h"
 #include "bindings.h"
 #include "data/status.h"
 #include "data/stream.h"
@@ -73,12 +74,17 @@ Dataset materialized(const Dataset& dataset) {
 void bind_steps(py::module_& module, py::class_<Dataset>& dataset) {
   py::class_<Rows>(module, "Rows")
       .def("__arrow_c_stream__", &Rows::export_to, py::arg("requested_schema") = py::none())
+      .def("arrays", &Rows::arrays, py::kw_only(), py::arg("writable"))
       .def_property_readonly("num_rows", [](const Rows& rows) { return rows.table->num_rows(); });
   py::class_<Stream>(module, "Stream").def("next", &Stream::next);
   module.def("stream", &open_stream);
   module.def("union", &united);
 
   const auto released = py::call_guard<py::gil_scoped_release>();
+  dataset.def("index", [](const Dataset& self) {
+    const Value index = self.source()->index();
+    return index.is_null() ? std::string() : to_json(index);
+  });
   dataset.def("rows", [](const Dataset& self) { return watched([&] { return self.rows_of_blocks(); }); })
       .def("set_rows",
            [](const Dataset& self, const std::vector<std::int64_t>& rows) { self.source()->set_rows_of_blocks(rows); })

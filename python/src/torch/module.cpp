@@ -6,6 +6,8 @@
 
 #include <lockstep/error.h>
 
+#include <string>
+
 #include "torch/shared_memory_backend.h"
 
 namespace {
@@ -13,8 +15,10 @@ namespace {
 using lockstep::torch::SharedMemoryBackend;
 
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                         std::chrono::milliseconds timeout) {
-  return c10::make_intrusive<SharedMemoryBackend>(store, rank, size, timeout);
+                                         std::chrono::milliseconds timeout, const std::string& node,
+                                         const std::string& address, bool alone) {
+  return c10::make_intrusive<SharedMemoryBackend>(store, rank, size, timeout,
+                                                  lockstep::collective::Place{node, address, alone});
 }
 
 }  // namespace
@@ -23,5 +27,6 @@ PYBIND11_MODULE(LOCKSTEP_MODULE, module) {
   pybind11::register_exception<lockstep::collective::CannotShareMemory>(module, "CannotShareMemory",
                                                                         PyExc_RuntimeError);
   module.def("create", &create, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
-             pybind11::arg("timeout"), pybind11::call_guard<pybind11::gil_scoped_release>());
+             pybind11::arg("timeout"), pybind11::arg("node") = "", pybind11::arg("address") = "",
+             pybind11::arg("alone") = false, pybind11::call_guard<pybind11::gil_scoped_release>());
 }

@@ -122,6 +122,14 @@ for kind in (ValueError, TuneError):
             run(lambda: None, checkpoint_config=CheckpointConfig(**option))
         except kind:
             print(kind.__name__)
+frequent = RunConfig(checkpoint_config=CheckpointConfig(checkpoint_frequency=2))
+trainer = DataParallelTrainer(lambda: None, run_config=frequent)
+try:
+    trainer.fit()
+except ValueError as error:
+    assert "checkpoint_frequency" in str(error)
+else:
+    raise AssertionError
 """
     assert script(code).stdout.split() == ["ValueError"] * 2 + ["LockstepError"] * 2
 
@@ -287,7 +295,7 @@ def told(use):
 """
 
 
-def test_remote_can_be_defined_and_not_called(script: Script) -> None:
+def test_what_a_cluster_would_have_is_said_to_be_missing(script: Script) -> None:
     code = f"""{USED}
 import ray
 
@@ -296,18 +304,9 @@ def task(x):
     "Doubles."
     return 2 * x
 
-@ray.remote(num_cpus=1)
-class Counter:
-    @ray.method(num_returns=1)
-    def add(self):
-        return 1
-
 assert task.__name__ == "task" and task.__doc__ == "Doubles."
-assert "task.remote()" in told(lambda: task.remote(1)) and "ProcessPoolExecutor" in told(lambda: task.remote(1))
-assert "DataParallelTrainer" in told(lambda: task.options(num_cpus=2).remote(1))
-assert "to_worker_group" in told(lambda: Counter.remote()) and "Counter" in told(lambda: Counter())
-for use in (lambda: ray.wait([1]), lambda: ray.get_actor("a"), lambda: ray.kill(1), lambda: ray.ObjectRef(b"1"),
-            lambda: ray.util.placement_group([])):
+for use in (lambda: ray.ObjectRef(b"1"), lambda: ray.util.placement_group([]), lambda: task.bind(1),
+            lambda: task.options(num_gpus=1)):
     assert told(use).startswith("[ray.") and "; " in told(use)
 """
     script(code)
@@ -317,42 +316,45 @@ def test_what_is_missing_says_that_it_is_not_there_yet(script: Script) -> None:
     code = f"""{USED}
 import ray, ray.data
 from ray import tune
-from ray.air import session
 from ray.data import Dataset
-from ray.tune.schedulers import PopulationBasedTraining
-from ray.tune.tuner import Tuner
+from ray.tune.integration.wandb import wandb_mixin
+from ray.tune.schedulers import PB2, ResourceChangingScheduler
+from ray.tune.search.ax import AxSearch
+from ray.tune.suggest.nevergrad import NevergradSearch
 
-def annotated(data: Dataset, tuner: "Tuner | None" = None) -> Dataset | None: ...
-class Mine(tune.Trainable): ...
-assert not isinstance(3, Dataset) and issubclass(Mine, tune.Trainable) and not hasattr(tune.Tuner, "map")
+def annotated(data: Dataset, scheduler: "PB2 | None" = None) -> Dataset | None: ...
+class Mine(PB2): ...
+assert not isinstance(3, Dataset) and issubclass(Mine, PB2) and not hasattr(AxSearch, "suggest")
 
-for use in (lambda: tune.run(print), lambda: tune.grid_search([1]), lambda: Tuner(print), lambda: Mine(),
-            lambda: PopulationBasedTraining(), lambda: Tuner.restore("x"), lambda: tune.no_such_function):
-    assert "tuning is not available yet" in told(use), told(use)
+for use, said in ((lambda: PB2(), "PopulationBasedTraining"), (lambda: Mine(), "does not have this scheduler"),
+                  (lambda: ResourceChangingScheduler(), "with_resources"), (lambda: AxSearch(), "TPESearch"),
+                  (lambda: NevergradSearch.suggest, "no adapter"), (lambda: wandb_mixin(print), "session.report()"),
+                  (lambda: tune.SyncConfig(upload_dir="s3://bucket"), "nothing is uploaded")):
+    assert said in told(use), told(use)
 from ray.data.block import BlockAccessor
 for use in (lambda: BlockAccessor(), lambda: BlockAccessor.for_block(None)):
     assert "this part of Ray Data is not available yet" in told(use), told(use)
-from ray.train.torch import TorchPredictor
-assert "prediction on data sets" in told(lambda: TorchPredictor.from_checkpoint(None))
+from ray.train import ValidationConfig
+assert "validation in the background" in told(lambda: ValidationConfig(fn=print))
 """
     script(code)
 
 
 def test_placeholders_reach_workers(script: Script) -> None:
     code = f"""{FIT}{USED}
-from ray import tune
+from ray.tune.schedulers import PB2
 from ray.data.block import BlockAccessor
 
 def train():
     assert not isinstance(1, BlockAccessor)
-    session.report({{"told": told(lambda: tune.report(loss=1)), "data": told(lambda: BlockAccessor())}})
+    session.report({{"told": told(lambda: PB2()), "data": told(lambda: BlockAccessor())}})
 
 metrics = run(train).metrics
 print(metrics["told"])
 print(metrics["data"])
 """
     told, data = script(code).stdout.splitlines()
-    assert told.startswith("[ray.tune.report]")
+    assert told.startswith("[ray.tune.schedulers.PB2]")
     assert data.startswith("[ray.data.block.BlockAccessor]")
 
 
@@ -388,3 +390,84 @@ result = TorchTrainer(
 print(result.metrics["seen"], result.metrics["whole"], result.metrics["most"] <= 1.0)
 """
     assert script(code).stdout.split() == ["40", "20", "True"]
+
+
+@pytest.mark.parametrize("release", ["2.0", "2.6"])
+def test_trainers_keep_the_order_of_data_sets(script: Script, release: str) -> None:
+    code = """
+import ray
+from ray.air import RunConfig, ScalingConfig, session
+from ray.air.config import DatasetConfig
+from ray.train import DataConfig
+from ray.train.data_parallel_trainer import DataParallelTrainer
+
+ds = ray.data.from_items([{"x": i} for i in range(1000)])
+
+def train_func():
+    shard = session.get_dataset_shard("train")
+    session.report({"rows": [int(row["x"]) for _ in range(2) for row in shard.iter_rows()]})
+
+def rows(config):
+    given = {"datasets": {"train": ds}, "dataset_config": config, "run_config": RunConfig(verbose=0)}
+    return DataParallelTrainer(train_func, **given).fit().metrics["rows"]
+
+assert rows(None) == rows(DataConfig(datasets_to_split=["train"])) == 2 * list(range(1000))
+assert rows({"train": DatasetConfig(split=True)}) == 2 * list(range(1000))
+shuffled = rows({"train": DatasetConfig(global_shuffle=True)})
+assert shuffled != 2 * list(range(1000)) and sorted(shuffled[:1000]) == list(range(1000))
+assert rows(DataConfig(datasets_to_shuffle=["train"]))[:1000] == shuffled[:1000]
+"""
+    script(code, LOCKSTEP_AS_RAY=release)
+
+
+def test_a_base_trainer_has_its_data_sets(script: Script) -> None:
+    code = """
+import ray, torch
+from ray.air import Checkpoint, RunConfig, ScalingConfig, session
+from ray.data.preprocessors import MinMaxScaler
+from ray.train.base_trainer import BaseTrainer
+
+class Mine(BaseTrainer):
+    _scaling_config_allowed_keys = ["trainer_resources"]
+
+    def setup(self):
+        assert self.datasets["train"].max("x") == 9.0
+        self.model = torch.nn.Linear(1, 1)
+
+    def training_loop(self):
+        train = self.datasets["train"]
+        start = self.resume_from_checkpoint.to_dict()["step"] if self.resume_from_checkpoint else 0
+        for step in range(start, 2):
+            seen = torch.cat([batch["x"] for batch in train.iter_torch_batches(batch_size=4)])
+            session.report({"most": float(seen.max()), "rows": len(seen), "other": self.datasets["other"].count()},
+                           checkpoint=Checkpoint.from_dict({"step": step + 1}))
+
+class Own(Mine):
+    def preprocess_datasets(self):
+        self.datasets = {"train": self.datasets["train"].limit(3), "other": self.datasets["train"]}
+
+train = ray.data.from_items([{"x": float(i)} for i in range(10)])
+given = {"datasets": {"train": train, "other": lambda: ray.data.range(5).map(lambda row: {"x": row["id"] + 0.5})},
+         "run_config": RunConfig(verbose=0)}
+result = Mine(**given, preprocessor=MinMaxScaler(columns=["x"])).fit()
+assert (result.metrics["most"], result.metrics["rows"], result.metrics["other"]) == (1.0, 10, 5), result.metrics
+scaler = result.checkpoint.get_preprocessor()
+assert scaler.transform_batch({"x": torch.tensor([9.0]).numpy()})["x"][0] == 1.0
+metrics = Own(**given).fit().metrics
+assert (metrics["most"], metrics["rows"], metrics["other"]) == (2.0, 3, 10), metrics
+handle = Own(**given).start()
+assert handle.wait().metrics["rows"] == 3
+try:
+    Mine(**given, scaling_config=ScalingConfig(num_workers=2)).fit()
+except ValueError as error:
+    assert "num_workers" in str(error)
+else:
+    raise AssertionError
+try:
+    Mine(datasets={"train": 1})
+except ValueError as error:
+    assert "datasets['train']" in str(error)
+else:
+    raise AssertionError
+"""
+    script(code)

@@ -231,3 +231,50 @@ from ray.air import DatasetConfig as Same
 print(Same is DatasetConfig)
 """
     assert script(code, LOCKSTEP_AS_RAY=release).stdout == "True\nTrue\n"
+
+
+@pytest.mark.parametrize("release", OLD)
+def test_functions_as_keys(script: Script, release: str) -> None:
+    code = """
+import ray
+ds = ray.data.range(100)
+assert ds.groupby(lambda x: x % 3).count().take_all() == [(0, 34), (1, 33), (2, 33)]
+assert ds.groupby(lambda x: x % 2).mean().take() == [(0, 49.0), (1, 50.0)]
+assert ds.sort(lambda x: -x).take(2) == [99, 98]
+assert ray.data.from_items([(1, "b"), (2, "a")]).sort(lambda pair: pair[1]).take() == [(2, "a"), (1, "b")]
+assert ray.data.from_items([{"v": 2}, {"v": 1}]).sort(lambda row: row["v"]).take() == [{"v": 1}, {"v": 2}]
+assert ray.data.range(2).zip(ray.data.range(2)).take() == [(0, 0), (1, 1)]
+assert ds.groupby(lambda x: x % 3).map_groups(lambda rows: [max(rows), -1]).take() == [99, -1, 97, -1, 98, -1]
+pairs = ray.data.from_items([(n % 2, n) for n in range(4)])
+assert pairs.groupby(lambda pair: pair[0]).map_groups(lambda rows: [rows[-1]]).take() == [(0, 2), (1, 3)]
+groups = ray.data.from_items([{"group": n % 2, "value": n} for n in range(4)]).groupby("group")
+assert groups.map_groups(lambda group: [int(group["value"][1])]).take() == [2, 3]
+from ray.data.aggregate import AggregateFn, Count, Max, Mean, Sum
+triples = ray.data.from_items([(i % 3, i, i**2) for i in range(100)])
+assert triples.sum(lambda x: x[2]) == sum(i**2 for i in range(100)) and ds.max() == 99
+assert triples.groupby(lambda x: x[0]).sum(lambda x: x[1]).take(1) == [(0, sum(range(0, 100, 3)))]
+assert ds.aggregate(Max(), Mean(), Sum(lambda x: -x)) == (99, 49.5, -4950)
+assert ray.data.range_table(100).aggregate(Max("value"), Mean("value")) == {"max(value)": 99, "mean(value)": 49.5}
+total = AggregateFn(init=lambda key: 0, accumulate_row=lambda a, row: a + row, merge=lambda a, b: a + b, name="total")
+assert ds.aggregate(total) == (4950,)
+assert ds.groupby(lambda x: x % 2).aggregate(Count(), total).take() == [(0, 50, 2450), (1, 50, 2500)]
+def count(data: ray.data.Dataset[int]) -> int: ...
+"""
+    script(code, LOCKSTEP_AS_RAY=release)
+
+
+@pytest.mark.parametrize("release", ["2.0", "2.6"])
+def test_parts_of_the_preprocessors(script: Script, release: str) -> None:
+    code = """
+import numpy, pandas, ray
+from ray.data.extensions.tensor_extension import TensorArray
+from ray.data.preprocessors import Chain, concatenator, encoder
+from ray.data.preprocessors.scaler import StandardScaler
+assert encoder.OneHotEncoder.__name__ == "OneHotEncoder"
+ds = ray.data.from_items([{"X": 1.0, "Y": 2.0}, {"X": 4.0, "Y": 0.0}])
+rows = Chain(StandardScaler(columns=["X", "Y"]), concatenator.Concatenator()).fit_transform(ds).take()
+assert [row["concat_out"].tolist() for row in rows] == [[-1.0, 1.0], [1.0, -1.0]]
+frame = pandas.DataFrame({"image": TensorArray(numpy.zeros((2, 3, 4)))})
+assert ds.map_batches(lambda batch: frame).take(1)[0]["image"].shape == (3, 4)
+"""
+    script(code, LOCKSTEP_AS_RAY=release)

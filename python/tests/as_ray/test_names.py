@@ -29,6 +29,9 @@ TRAINING = {
     " world_rank world_size torch Checkpoint CheckpointConfig FailureConfig Result RunConfig ScalingConfig SyncConfig"
     " TrainContext get_checkpoint get_context",
     "ray.train.context": "TrainContext get_context",
+    "ray.train.collective": "barrier broadcast_from_rank_zero",
+    "ray.train.v2.api.data_parallel_trainer": "DataParallelTrainer",
+    "ray.train.v2.api.exceptions": "ControllerError TrainingFailedError WorkerGroupError",
     "ray.train.torch": "accelerate backward enable_reproducibility get_device prepare_data_loader prepare_model"
     " prepare_optimizer TorchCheckpoint TorchConfig TorchPredictor TorchTrainer TorchWorkerProfiler",
     "ray.train.torch.torch_trainer": "TorchTrainer",
@@ -136,7 +139,11 @@ SAME = {
     "ray.util.sgd.v2.worker_group.WorkerGroup": "lockstep.worker_group.WorkerGroup",
     "ray.tune.logger.LoggerCallback": "lockstep.LoggerCallback",
     "ray.tune.logger.JsonLoggerCallback": "lockstep.callbacks.JsonLoggerCallback",
-    "ray.tune.experiment.Trial": "lockstep.callbacks.Trial",
+    "ray.tune.experiment.Trial": "lockstep.tune.Trial",
+    "ray.tune.ResultGrid": "lockstep.tune.ResultGrid",
+    "ray.tune.schedulers.pbt.PopulationBasedTraining": "lockstep.tune.schedulers.PopulationBasedTraining",
+    "ray.tune.suggest.optuna.OptunaSearch": "lockstep.tune.search.OptunaSearch",
+    "ray.tune.trainable.with_parameters": "lockstep.tune.with_parameters",
 }
 
 VALUES = {
@@ -262,9 +269,9 @@ import ray
 assert not hasattr(ray, "no_such_thing") and not hasattr(ray.train, "no_such_thing")
 assert not hasattr(ray.train, "__wrapped__")
 try:
-    ray.train.get_all_reported_checkpoints
+    ray.train.no_such_name
 except AttributeError as error:
-    assert "Ray 1.7 to 2.6" in str(error) and "coming-from-ray.md" in str(error), error
+    assert "the releases 1.7, 2.0, 2.6, 2.7, 2.60 (" in str(error) and "coming-from-ray.md" in str(error), error
 try:
     from ray.air import NoSuchThing
 except ImportError:
@@ -273,3 +280,21 @@ else:
     raise AssertionError
 """
     script(code)
+
+
+@pytest.mark.parametrize("release", ["1.7", "2.0", "2.6"])
+def test_every_name_of_tune_is_there(script: Script, release: str) -> None:
+    code = """
+import importlib
+from lockstep.as_ray._entries import Shared
+from lockstep.as_ray._tune_table import TUNE
+found = 0
+for name, names in TUNE.items():
+    module = importlib.import_module(name)
+    for each in names.added if isinstance(names, Shared) else names:
+        if name != "ray.tune.integration.keras":  # needs TensorFlow
+            getattr(module, each)
+            found += 1
+print(found)
+"""
+    assert int(script(code, LOCKSTEP_AS_RAY=release).stdout) > 400

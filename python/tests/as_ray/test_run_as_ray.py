@@ -33,7 +33,7 @@ def test_the_script_finds_ray_and_its_arguments(run: Run) -> None:
     assert done.returncode == 7
 
 
-@pytest.mark.parametrize("release", ["1.7", "2.0", "2.6"])
+@pytest.mark.parametrize("release", ["1.7", "2.0", "2.6", "2.7", "2.60"])
 def test_the_option_names_a_release(run: Run, release: str) -> None:
     code = "import ray\nprint(ray.__version__)"
     assert run(code, f"--as-ray={release}", "script.py", LOCKSTEP_AS_RAY="2.6").stdout == f"{release}.0\n"
@@ -52,7 +52,7 @@ def test_without_either_there_is_no_ray(run: Run, value: str) -> None:
 def test_wrong_usage(run: Run) -> None:
     done = run("", "--as-ray=3.1", "script.py")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "3.1 not in {1.7,2.0,2.6}; see `lockstep run --help`" in done.stderr
+    assert "3.1 not in {1.7,2.0,2.6,2.7,2.60}; see `lockstep run --help`" in done.stderr
     assert "no script was given" in run("", "--as-ray").stderr
     assert "--as-ray[=RELEASE]" in run("", "--help").stdout
 

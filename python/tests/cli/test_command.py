@@ -45,6 +45,8 @@ def test_every_command_has_help_with_examples(cli: Cli, command: list[str]) -> N
         (["checkpoint", "burn"], 'there is no command "burn"; see `lockstep checkpoint --help`'),
         (["completion", "tcsh"], "tcsh not in {bash,zsh,fish}"),
         (["runs", "a", "b"], "b"),
+        (["runs", "--limit", "-1"], '--limit: "-1" is not a whole number of 0 or more; see `lockstep runs --help`'),
+        (["prune", "--keep", "1.5"], '"1.5" is not a whole number'),
     ],
 )
 def test_wrong_usage(cli: Cli, arguments: list[str], message: str) -> None:

@@ -128,7 +128,7 @@ def test_names_in_python(make_run: MakeRun, storage: Path, tmp_path: Path, monke
         Result.from_path("nobody")
 
 
-@pytest.mark.parametrize("option", ["-n", "--nproc_per_node=4", "--num-workers"])
+@pytest.mark.parametrize("option", ["--num-workers", "--nproc", "-q"])
 def test_run_names_unknown_options(cli: Cli, tmp_path: Path, option: str) -> None:
     (tmp_path / "train.py").touch()
     done = cli("run", option, "4", "train.py")

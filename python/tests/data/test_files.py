@@ -252,6 +252,32 @@ def test_types_of_columns_that_begin_with_nulls(tmp_path: Path) -> None:
     assert lockstep.data.read_csv(path, block_bytes=30).take_all()[-1] == {"a": 2, "b": "text"}
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_numbers_here_and_there_written_in_odd_ways(tmp_path: Path, seed: int) -> None:
+    pick = random.Random(seed)
+    odd = ["", "NaN", "nan", "NULL", "inf", "-inf", '"1.5"', " 2", "2 ", "1e3", "-.5", "7.", "1e-320", "0" * 30 + "1"]
+
+    def number(n: int) -> str:
+        if n >= 20 and pick.random() < [0, 0.0002, 0.002, 0.05, 0.3, 1][seed]:
+            return pick.choice(odd)
+        return repr(pick.choice([pick.random(), pick.uniform(-1e9, 1e9), 10.0 ** pick.randint(-40, 40)]))
+
+    end = "\r\n" if seed % 2 else "\n"
+    rows = [f"{number(n)},{number(n)},{n}" for n in range(3000)]
+    path = tmp_path / "x.csv"
+    path.write_bytes(("a,b,n" + end + end.join(rows) + (end if seed % 3 else "")).encode())
+    types = {"a": pyarrow.float64(), "b": pyarrow.float32() if seed == 2 else pyarrow.float64()}
+    oracle = pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(column_types=types))
+    ds = lockstep.data.read_csv(path, block_bytes=2000, column_types=types)
+
+    def exact(table: pyarrow.Table) -> list[Any]:
+        return [[None if v is None else repr(v) for v in column.to_pylist()] for column in table.columns]
+
+    assert ds.schema().equals(oracle.schema)
+    assert exact(table_of(ds)) == exact(oracle)
+    assert exact(table_of(ds.select_columns(["n", "a"]))) == exact(oracle.select(["n", "a"]))
+
+
 @pytest.mark.parametrize(
     ("text", "options"),
     [
@@ -281,6 +307,9 @@ def test_types_of_columns_that_begin_with_nulls(tmp_path: Path) -> None:
             {"convert_options": pyarrow.csv.ConvertOptions(timestamp_parsers=["%d.%m.%Y"], auto_dict_encode=True)},
         ),
         (b"a,b\n1;5\n", {"convert_options": pyarrow.csv.ConvertOptions(decimal_point=";"), "names": True}),
+        (b"a,b\n1.5,-9\n-9,2\n", {"convert_options": pyarrow.csv.ConvertOptions(null_values=["-9"])}),
+        (b"a\n1.5\n\n2.5\n", {"parse_options": pyarrow.csv.ParseOptions(ignore_empty_lines=False)}),
+        (b"a.b\n1.5\n2.5\n", {"parse_options": pyarrow.csv.ParseOptions(delimiter=".")}),
     ],
 )
 def test_options_of_pyarrow(tmp_path: Path, text: bytes, options: dict[str, Any]) -> None:

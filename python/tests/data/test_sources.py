@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,31 @@ def test_json_lines(tmp_path: Path, block_bytes: int) -> None:
     )
     with pytest.raises(StorageError, match="unexpected field"):
         given.take_all()
+
+
+@pytest.mark.parametrize("block_bytes", [1, 40, 1 << 20])
+def test_json_types_of_nested_nulls(tmp_path: Path, block_bytes: int) -> None:
+    path = tmp_path / "x.jsonl"
+    rows: list[dict[str, Any]] = [
+        {"s": {"a": None, "b": [None], "c": {"d": None}}, "l": [{"x": None}], "n": None},
+        {"s": {"a": 1, "b": [], "c": None}, "l": [], "n": None},
+        {"s": {"a": None, "b": [1.5], "c": {"d": "text"}}, "l": [{"x": True}], "n": None},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ds = lockstep.data.read_json(path, block_bytes=block_bytes)
+    assert table_of(ds) == pyarrow.json.read_json(path)
+    assert ds.take_all() == rows
+    path.write_text("".join(json.dumps(row) + "\n" for row in [rows[0]] * 30 + rows[2:]))
+    assert lockstep.data.read_json(path, block_bytes=block_bytes).take_all() == [rows[0]] * 30 + rows[2:]
+
+
+def test_json_types_are_inferred_from_16_mib(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    null = json.dumps({"s": {"a": None}, "text": "x" * 1000}) + "\n"
+    path.write_text(null * 17_000 + json.dumps({"s": {"a": 1}, "text": ""}) + "\n")
+    late = lockstep.data.read_json(path, block_bytes=1 << 20)
+    with pytest.raises(StorageError, match=r"x\.jsonl, line 17001: .*give others with schema="):
+        late.take_all()
 
 
 def test_text(tmp_path: Path) -> None:

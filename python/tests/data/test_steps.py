@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import lockstep.data
@@ -88,8 +89,8 @@ def test_batches_have_the_size_that_was_asked_for() -> None:
     assert lockstep.data.range(1000).map_batches(note, batch_size=None).count() == 1000
     assert sizes == [1000]
     sizes.clear()
-    assert len(lockstep.data.range(5000).map_batches(note).take_all()) == 5000
-    assert sizes == [1024] * 4 + [904]
+    assert len(lockstep.data.range(9000).map_batches(note).take_all()) == 9000
+    assert sizes == [4096, 4096, 808]
 
 
 def test_arguments_reach_functions_and_classes() -> None:
@@ -114,6 +115,47 @@ def test_arguments_reach_functions_and_classes() -> None:
     assert [row["id"] for row in added.take_all()] == list(range(1111, 41_111))
     assert added.count() == 40_000
     assert Adder.made == [os.getpid()]
+
+
+def test_columns_are_changed_in_place_renamed_and_dropped(tmp_path: Path) -> None:
+    fields = [pyarrow.field("a", pyarrow.int64(), nullable=False), pyarrow.field("b", pyarrow.float32())]
+    table = pyarrow.table({"a": range(3000), "b": range(3000)}, schema=pyarrow.schema(fields))
+    pyarrow.parquet.write_table(table, tmp_path / "x.parquet", row_group_size=1300)
+
+    def second_time(batch: dict[str, Any]) -> dict[str, Any]:
+        if batch["a"][0] >= 1300:
+            batch["a"] *= 2
+        return batch
+
+    def swapped(batch: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(["b", "a"], batch.values(), strict=True))
+
+    def reordered(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"b": batch["b"], "a": batch["a"]}
+
+    def replaced(batch: dict[str, Any]) -> dict[str, Any]:
+        if batch["a"][0] >= 1300:
+            batch["a"] = batch["a"] + 1
+        return batch
+
+    a = numpy.arange(3000)
+    for ds in (lockstep.data.read_parquet(tmp_path), lockstep.data.from_arrow(table)):
+        same = ds.map_batches(lambda batch: batch)
+        assert same.to_arrow() == pyarrow.table({"a": a, "b": a.astype("float32")})
+        assert same.schema().field("a").nullable  # a new column, as that of any function
+        assert ds.map_batches(lambda batch: batch, zero_copy_batch=True).to_arrow() == same.to_arrow()
+        numbers = ds.map_batches(second_time, batch_size=100).to_arrow()["a"].to_numpy()
+        assert numbers[:1300].tolist() == a[:1300].tolist()
+        assert numbers[1300:].tolist() == (2 * a[1300:]).tolist()
+        assert ds.map_batches(swapped).schema().names == ["b", "a"]
+        assert ds.map_batches(swapped).to_arrow()["b"].to_pylist() == a.tolist()
+        assert ds.map_batches(reordered).to_arrow().equals(pyarrow.table({"b": a.astype("float32"), "a": a}))
+        assert ds.map_batches(lambda batch: {"a": batch["a"]}).to_arrow() == pyarrow.table({"a": a})
+        found = ds.map_batches(replaced, batch_size=100).to_arrow()["a"].to_numpy()
+        assert found.tolist() == numpy.where(a >= 1300, a + 1, a).tolist()
+        assert ds.to_arrow() == table  # neither the file nor the memory of the user
+        with pytest.raises(ValueError, match="read-only"):
+            ds.map_batches(second_time, batch_size=100, zero_copy_batch=True).to_arrow()
 
 
 def test_generators_give_several_batches_or_none() -> None:
@@ -409,8 +451,10 @@ def test_wrong_arguments(call: Any, message: str) -> None:
 
 def test_columns_that_a_function_hands_on_are_not_copied() -> None:
     """Also in several batches; what it changes in place is changed."""
+    places: list[dict[str, int]] = []
 
     def function(batch: dict[str, Any]) -> dict[str, Any]:
+        places.append({name: array.__array_interface__["data"][0] for name, array in batch.items()})
         batch["y"] *= 2
         batch["z"] = batch["x"] + 1
         return batch
@@ -419,6 +463,9 @@ def test_columns_that_a_function_hands_on_are_not_copied() -> None:
     table = ds.to_arrow()
     assert table.column("x").to_pylist() == list(range(10)) and table.column("y").to_pylist() == [2.0] * 10
     assert table.column("z").to_pylist() == list(range(1, 11))
+    for name in ("x", "y"):
+        (column,) = table.column(name).chunks
+        assert column.buffers()[1].address in [place[name] for place in places]
 
 
 @pytest.mark.parametrize("late", [False, True])

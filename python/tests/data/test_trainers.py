@@ -344,6 +344,42 @@ def test_kill_9_loses_and_repeats_nothing(
             assert pair == sorted(order[epoch][at : at + 2 * BATCH])
 
 
+def test_ranks_that_never_meet_lose_nothing_if_all_must_report(fit: Fit, tmp_path: Path) -> None:
+    ahead = tmp_path / "rank 0 is ahead"
+
+    def train_func() -> None:
+        checkpoint, shard = session.get_checkpoint(), session.get_dataset_shard("train")
+        rank, step = session.get_world_rank(), checkpoint.to_dict()["step"] if checkpoint else 0
+        first = step
+        for batch in shard.iter_batches(batch_size=BATCH):
+            step += 1
+            if session.get_attempt() == 0 and rank == 1 and step == 4:
+                deadline = time.monotonic() + 30
+                while not ahead.exists() and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                await_checkpoints(3)
+                os.kill(os.getpid(), signal.SIGKILL)
+            report = {"ids": batch["id"].tolist(), "step": step, "attempt": session.get_attempt(), "first": first}
+            session.report(report, checkpoint=Checkpoint.from_dict({"step": step}) if rank == 0 else None)
+            if step == 8 and rank == 0 and session.get_attempt() == 0:
+                ahead.touch()
+                time.sleep(60)  # until rank 1 is killed
+
+    seen = Reports()
+    fit(
+        train_func,
+        2,
+        callbacks=[seen],
+        failure_config=FailureConfig(max_failures=1),
+        checkpoint_config=CheckpointConfig(keep_all_ranks=True),
+        datasets={"train": lockstep.data.range(ROWS)},
+    )
+    (kept,) = {m["first"] for m in seen.metrics if m["attempt"] == 1}
+    assert kept == 3
+    used = Counter(n for m in seen.metrics if m["attempt"] == 1 or m["step"] <= kept for n in m["ids"])
+    assert used == Counter(range(ROWS))
+
+
 def test_resume_and_restore_with_other_numbers_of_workers(
     make_trainer: Callable[..., DataParallelTrainer], tmp_path: Path
 ) -> None:

@@ -266,8 +266,8 @@ def test_bad_arguments(make: MakeTrainer, trainer: Trainer) -> None:
         trainer.run(lambda: None, checkpoint="/nowhere/checkpoint")
     with pytest.raises(ValueError, match="is a list; it must be a data set"):
         trainer.run(save, dataset=[1])
-    with pytest.raises(NotImplementedError, match="does not exist yet"):
-        trainer.to_tune_trainable(save)
+    with pytest.raises(ValueError, match="2 parameters"):
+        trainer.to_tune_trainable(lambda a, b: None)
     assert trainer.latest_run_dir is None
 
 

@@ -1,6 +1,5 @@
 #include "engine/local/local_engine.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <lockstep/error.h>
 #include <poll.h>
@@ -17,6 +16,7 @@
 #include "sys/agent_mark.h"
 #include "sys/environment.h"
 #include "sys/node.h"
+#include "sys/own_program.h"
 #include "sys/sockets.h"
 
 namespace lockstep::engine {
@@ -28,54 +28,34 @@ constexpr const char* kAgentName = "lockstep-agent";
 constexpr int kAgentFd = 3;
 constexpr auto kSweepWithin = 5s;
 
-/// Directories of the library that holds this code and of the running executable.
-std::vector<fs::path> own_directories() {
-  std::vector<fs::path> result;
-  std::error_code error;
-  Dl_info info{};
-  static const int here = 0;
-  // For the executable itself, the loader may know only a relative name; /proc has the absolute one.
-  if (::dladdr(&here, &info) != 0 && info.dli_fname != nullptr && info.dli_fname[0] == '/')
-    if (const auto path = fs::canonical(info.dli_fname, error); !error) result.push_back(path.parent_path());
-  if (const auto path = fs::read_symlink("/proc/self/exe", error); !error) result.push_back(path.parent_path());
-  return result;
-}
-
 std::string& default_agent() {
   static std::string path;
   return path;
 }
 
-/// An installed agent is beside this library or at the default path; a built one is elsewhere in the same build tree.
 std::vector<fs::path> candidates() {
-  std::vector<fs::path> result;
-  if (!default_agent().empty()) result.emplace_back(default_agent());
-  for (const auto& directory : own_directories()) {
-    for (const auto* relative : {"bin", "../bin", "."})
-      result.push_back((directory / relative / kAgentName).lexically_normal());
-    fs::path above = directory;
-    for (int level = 0; level < 4 && above.has_relative_path(); ++level, above = above.parent_path())
-      result.push_back(above / "src" / "agent" / kAgentName);
-  }
+  std::vector<fs::path> result = sys::places_of_program(kAgentName, "agent");
+  if (!default_agent().empty()) result.insert(result.begin(), default_agent());
   return result;
 }
 
-bool is_program(const fs::path& path) { return ::access(path.c_str(), X_OK) == 0 && !fs::is_directory(path); }
-
 }  // namespace
 
-void set_default_agent(std::string path) { default_agent() = std::move(path); }
+void set_default_agent(std::string path) {
+  sys::set_program_directory(fs::path(path).parent_path());
+  default_agent() = std::move(path);
+}
 
 fs::path find_agent() {
   if (const char* given = std::getenv("LOCKSTEP_AGENT"); given != nullptr && *given != '\0') {
-    if (!is_program(given))
+    if (!sys::is_program(given))
       throw EngineError("[engine.local] LOCKSTEP_AGENT is " + in_quotes(given) +
                         ", which is not a program; correct or unset it");
     return given;
   }
   std::vector<std::string> searched;
   for (const auto& path : candidates()) {
-    if (is_program(path)) return path;
+    if (sys::is_program(path)) return path;
     searched.push_back(path.string());
   }
   throw EngineError("[engine.local] there is no lockstep-agent; set LOCKSTEP_AGENT to its path. Searched: " +
@@ -95,7 +75,11 @@ std::vector<AgentHandle> LocalEngine::start(const AgentSpec& spec) {
     throw ConfigError("[engine.local] this machine is one node; " + std::to_string(spec.nodes) + " were asked for");
   if (agent_.pid != 0) throw InternalError("[engine.local] the agent has been started already");
   const auto declared = sys::declared_resources();
-  AgentHandle head{0, sys::host_name(), sys::kLoopback, sys::node_resources(declared), sys::gpu_ids(declared), {}};
+  AgentHandle head;
+  head.name = sys::host_name();
+  head.address = sys::kLoopback;
+  head.resources = sys::node_resources(declared);
+  head.gpu_ids = sys::gpu_ids(declared);
   sys::Descriptor theirs;
   std::tie(head.socket, theirs) = sys::packet_pair();
   const sys::Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));

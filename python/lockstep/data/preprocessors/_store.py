@@ -12,53 +12,21 @@ from typing import Any
 import numpy
 
 from lockstep import _preprocessors
-from lockstep.data.preprocessor import Preprocessor
-from lockstep.data.preprocessors import (
-    batch_mapper,
-    chain,
-    concatenator,
-    discretizer,
-    encoder,
-    hasher,
-    imputer,
-    normalizer,
-    scaler,
-    tokenizer,
-    torch,
-    transformer,
-    vectorizer,
-)
+from lockstep.data import preprocessors
+from lockstep.data.preprocessors import Chain, Preprocessor
 from lockstep.errors import ConfigError, SerializationError, StorageError
 
-_MODULES = (
-    batch_mapper,
-    concatenator,
-    discretizer,
-    encoder,
-    hasher,
-    imputer,
-    normalizer,
-    scaler,
-    tokenizer,
-    torch,
-    transformer,
-    vectorizer,
-)
 _CLASSES: dict[str, Any] = {
     name: value
-    for module in _MODULES
-    for name, value in vars(module).items()
-    if isinstance(value, type)
-    and value.__module__ == module.__name__
-    and issubclass(value, Preprocessor)
-    and not name.startswith("_")
+    for name, value in vars(preprocessors).items()
+    if isinstance(value, type) and issubclass(value, Preprocessor) and value not in (Preprocessor, Chain)
 }
 
 
 def to_dict(preprocessor: Preprocessor) -> dict[str, Any] | None:
     """None if it is of a class of the user's own."""
     cls = type(preprocessor)
-    if isinstance(preprocessor, chain.Chain) and cls is chain.Chain:
+    if isinstance(preprocessor, Chain) and cls is Chain:
         return {
             "class": "Chain",
             "preprocessors": [_preprocessors.to_dict(each) for each in preprocessor.preprocessors],
@@ -78,7 +46,7 @@ def from_dict(state: Mapping[str, Any]) -> Preprocessor:
     """The opposite of :func:`to_dict`. Unpickles only the arguments that are functions."""
     name = state.get("class")
     if name == "Chain":
-        return chain.Chain(*map(_preprocessors.from_dict, state["preprocessors"]))
+        return Chain(*map(_preprocessors.from_dict, state["preprocessors"]))
     if name not in _CLASSES:
         raise StorageError(f"[preprocessor] there is no preprocessor {name!r}; a newer Lockstep may have written it")
     cls = _CLASSES[name]
