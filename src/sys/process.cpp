@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "base/text.h"
 #include "sys/sockets.h"
@@ -311,7 +312,10 @@ std::vector<int> children(int pid) {
 }
 
 bool kill_marked(const std::string& variable, Instant deadline, bool spare_session) {
-  for (;;) {
+  // A process in the middle of exec has no environment for a moment: the end is two passes that find none.
+  constexpr int kQuietPasses = 2;
+  for (int quiet = 0; quiet < kQuietPasses;) {
+    if (quiet > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     std::vector<Descriptor> killed;
     for (const int pid : numbered_entries("/proc")) {
       if (pid == ::getpid() || !has_variable(pid, variable)) continue;
@@ -323,13 +327,14 @@ bool kill_marked(const std::string& variable, Instant deadline, bool spare_sessi
       send_signal(process.get(), SIGKILL);
       killed.push_back(std::move(process));
     }
-    if (killed.empty()) return true;
+    quiet = killed.empty() ? quiet + 1 : 0;
     for (const auto& process : killed) {
       pollfd item{process.get(), POLLIN, 0};
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now()).count();
       if (left <= 0 || ::poll(&item, 1, static_cast<int>(left)) == 0) return false;
     }
   }
+  return true;
 }
 
 std::vector<int> descendants(int pid, const std::vector<int>& except) {
