@@ -20,24 +20,24 @@ test: build
 	@scripts/test.sh
 
 test-cpp: build
-	ctest --preset dev --parallel $(jobs)
+	@scripts/run_tests.sh ctest --preset dev --parallel $(jobs)
 
 build-asan build-tsan: build-%: setup
 	@scripts/build.sh $*
 
 test-asan test-tsan: test-%: build-%
-	ctest --preset $* --parallel $(jobs)
+	@scripts/run_tests.sh ctest --preset $* --parallel $(jobs)
 
 test-python: build
 	@scripts/environments.sh ray
-	$(python) -m pytest
+	@scripts/run_tests.sh pytest $(python) $(pytest)
 
 test-frameworks: build
 	@scripts/environments.sh tf jax horovod libs
-	.venv-tf/bin/python -m pytest python/tests/tensorflow
-	.venv-jax/bin/python -m pytest python/tests/jax
-	.venv-horovod/bin/python -m pytest python/tests/horovod
-	.venv-libs/bin/python -m pytest python/tests/libs
+	@scripts/run_tests.sh pytest .venv-tf/bin/python python/tests/tensorflow
+	@scripts/run_tests.sh pytest .venv-jax/bin/python python/tests/jax
+	@scripts/run_tests.sh pytest .venv-horovod/bin/python python/tests/horovod
+	@scripts/run_tests.sh pytest .venv-libs/bin/python python/tests/libs
 
 test-wheel: setup
 	scripts/test_wheel.sh

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Every test, after `make build`. Two lanes of tests run side by side, because most tests wait for processes: Python's,
-# shown as they run, and those of C++ and the frameworks. clang-tidy and the sanitizers' builds only take the time that
-# the tests leave idle. The outputs of what runs beside are in build/*.log, and shown when it failed.
+# Every test, after `make build`. Two lanes of tests run side by side, because most tests wait for processes: the larger
+# part of Python's, shown as they run, then the wheel; and those of C++, the frameworks and the rest of Python's, then the
+# sanitizers. clang-tidy and the sanitizers' builds only take the time that the tests leave idle. The outputs of what runs
+# beside are in build/*.log, and shown when it failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,9 +29,10 @@ await() {
   grep -E "$3" "build/$1.log"
 }
 
+second=(python/tests/as_ray python/tests/tune tests)
 beside checks "${idle[@]}" sh -c '.venv/bin/python scripts/lint.py && make build-asan build-tsan'
-beside lane make --old-file=build test-cpp test-frameworks
-make --old-file=build test-python test-wheel
-await lane "${jobs[1]}" '^100% tests passed|^=.* passed'
+beside lane make --old-file=build test-cpp test-frameworks test-python pytest="${second[*]}"
+make --old-file=build test-python test-wheel pytest="python/tests ${second[*]/#/--ignore=}"
+await lane "${jobs[1]}" '^100% tests passed|^=.* passed|^\[tests\]|^FAILED'
 await checks "${jobs[0]}" '^\[lint\]'
 make test-asan test-tsan
