@@ -84,8 +84,8 @@ struct Meeting {
 /// The machine, or a node of the run, is being taken away.
 struct Preemption {
   Instant deadline;
-  Instant last_call;  ///< if there is no new checkpoint by then, the run ends with what it has
-  int reports = 0;    ///< rank 0's when the notice came: a checkpoint of a later one is new
+  Instant last_call;            ///< if there is no new checkpoint by then, the run ends with what it has
+  std::optional<int> report{};  ///< the first of rank 0 whose checkpoint was made after its worker knew
 };
 
 enum class Phase {

@@ -140,13 +140,12 @@ void Stepper::on(StopRequested event) {
   if (works) release_meeting(kBeingStopped);
 }
 
-/// The first notice counts. The run ends at the next checkpoint that is reported after it, or shortly before the
-/// deadline with what it has.
+/// The first notice counts. The run ends at the next checkpoint that is made by a worker that knows of it, or shortly
+/// before the deadline with what it has. Those made earlier may arrive later.
 void Stepper::on(const PreemptionNoticed& event) {
   if (state.preemption || state.phase == Phase::ended) return;
   const Instant deadline = now + ticks(event.grace);
-  state.preemption = Preemption{deadline, deadline - ticks(std::min(kWritingTime, event.grace / 4)),
-                                state.ranks.empty() ? 0 : rank(0).reports};
+  state.preemption = Preemption{deadline, deadline - ticks(std::min(kWritingTime, event.grace / 4))};
   act(Warn{event.why + "; the run ends at its next checkpoint, or else in " + human_duration(event.grace.count())});
   if (ends_at_once(Outcome::preempted)) return;
   for (int i = 0; i < world_size(); ++i)

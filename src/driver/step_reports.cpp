@@ -34,6 +34,8 @@ void Stepper::on(Reported event) {
   for (auto& report : event.reports) {
     report.index = counted(r, report.index);
     if (report.has_checkpoint) r.announced.emplace(report.index, Value::object());
+    if (report.preempted && event.rank == 0 && state.preemption && !state.preemption->report)
+      state.preemption->report = report.index;
   }
   act(Deliver{event.rank, std::move(event.reports)});
   catch_up_absent(kMostMissed);
@@ -103,7 +105,7 @@ void Stepper::on(Committed event) {
   give_committed();  // first: nobody needs to wait for the rest of the commit
   act(AnnounceCommit{event.seq});
   commit_what_is_whole();
-  if (state.preemption && event.report >= state.preemption->reports) end_preempted();
+  if (state.preemption && state.preemption->report && event.report >= *state.preemption->report) end_preempted();
 }
 
 void Stepper::on(CommitFailed event) {

@@ -431,9 +431,10 @@ struct Report {
   double timestamp = 0, time_this_iter = 0;
   bool has_checkpoint = false;
   Bytes metrics;
+  bool preempted = false;  ///< has a checkpoint, and the worker had got Preempt when the function reported it
   auto fields() {
     return std::make_tuple(std::pair{"i", &index}, std::pair{"t", &timestamp}, std::pair{"d", &time_this_iter},
-                           std::pair{"c", &has_checkpoint}, std::pair{"m", &metrics});
+                           std::pair{"c", &has_checkpoint}, std::pair{"m", &metrics}, std::pair{"p", &preempted});
   }
 };
 

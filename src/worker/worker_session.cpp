@@ -161,7 +161,7 @@ void WorkerSession::fail(Failure failure) {
 }
 
 /// Empty metrics: only a checkpoint.
-void WorkerSession::add_report(Bytes metrics, bool with_checkpoint) {
+void WorkerSession::add_report(Bytes metrics, bool with_checkpoint, bool preempted) {
   const Instant time = now();
   wire::Report report;
   report.index = reports_++;
@@ -169,6 +169,7 @@ void WorkerSession::add_report(Bytes metrics, bool with_checkpoint) {
   if (!metrics.empty()) report.time_this_iter = Seconds(time - std::exchange(last_report_, time)).count();
   report.has_checkpoint = with_checkpoint;
   report.metrics = std::move(metrics);
+  report.preempted = preempted;
   outbox_->add(std::move(report), begin_.answered);
   ++progress_;
 }
@@ -177,11 +178,12 @@ void WorkerSession::add_report(Bytes metrics, bool with_checkpoint) {
 template <class Contents>
 bool WorkerSession::add_checkpoint(Bytes metrics, const Contents& contents) {
   ReportGate::Passage passage(*gate_);
+  const bool preempted = should_checkpoint();
   auto copy =
       checkpoints_->copy({reports_, begin_.first_seq + checkpoints_made_, partial_name()}, contents, own_files());
   passage.accept([&] {
     last_checkpoint_report_ = reports_.load();
-    add_report(std::move(metrics), true);
+    add_report(std::move(metrics), true, preempted);
     ++checkpoints_made_;
     checkpoints_->hand_over(std::move(copy));
   });

@@ -95,7 +95,7 @@ class WorkerSession : public Session {
  private:
   /// The encoded metrics; throws if nothing can be reported any more.
   Bytes prepared(const std::optional<Value>& metrics);
-  void add_report(Bytes metrics, bool with_checkpoint);
+  void add_report(Bytes metrics, bool with_checkpoint, bool preempted = false);
   template <class Contents>
   bool add_checkpoint(Bytes metrics, const Contents& contents);
   std::string partial_name() const;

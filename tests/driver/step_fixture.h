@@ -39,10 +39,11 @@ class StepFixture : public testing::Test {
     all.insert(all.end(), actions.begin(), actions.end());
   }
 
-  void report(int rank, int index, bool checkpoint = false) {
+  void report(int rank, int index, bool checkpoint = false, bool preempted = false) {
     wire::Report report;
     report.index = index;
     report.has_checkpoint = checkpoint;
+    report.preempted = preempted;
     send(Reported{state.attempt, rank, {report}});
   }
   void write(int rank, int report, const std::vector<std::string>& files) {

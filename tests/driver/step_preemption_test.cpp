@@ -41,6 +41,9 @@ TEST_F(PreemptionTest, ItEndsWithTheNextCheckpoint) {
   EXPECT_TRUE(done<StopWorkers>().empty()) << "this one was reported before";
   report(0, 1, true);
   write(0, 1);
+  EXPECT_TRUE(done<StopWorkers>().empty()) << "this one was on its way";
+  report(0, 2, true, true);
+  write(0, 2);
   EXPECT_EQ(done<StopWorkers>().size(), 1U);
   die_all();
   EXPECT_EQ(outcome(), Outcome::preempted);

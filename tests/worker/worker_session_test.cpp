@@ -433,6 +433,18 @@ TEST_F(WorkerSessionTest, AnInterruptOfTheDriverIsKnownBeforeTheSignalComes) {
   EXPECT_EQ(seen, 1);
 }
 
+TEST_F(WorkerSessionTest, ACheckpointTellsWhetherItWasMadeAfterANotice) {
+  begin(rank(0));
+  session->report({}, Checkpoint::from_dict({{"epoch", 4}}));
+  EXPECT_FALSE(session->should_checkpoint());
+  EXPECT_FALSE(next<wire::Reports>().reports.at(0).preempted);
+  driver->send(wire::encode(wire::Preempt{30}));
+  for (const Instant end = now() + 10s; !session->should_checkpoint() && now() < end;) std::this_thread::yield();
+  next<wire::CheckpointWritten>();
+  session->report({}, Checkpoint::from_dict({{"epoch", 5}}));
+  EXPECT_TRUE(next<wire::Reports>().reports.at(0).preempted);
+}
+
 TEST_F(WorkerSessionTest, AnswersCallsUntilTheyAreOver) {
   wire::Begin made = rank(0);
   made.calls = true;
