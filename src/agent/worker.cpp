@@ -93,10 +93,15 @@ Worker::Ends Worker::open(const Bytes& first) {
 
 void Worker::started(sys::Process process) {
   process_ = std::move(process);
-  driver_.send(wire::WorkerStarted{attempt_, rank_, process_.pid});
+  tell_started();
   process_watch_ = Watch(loop_, process_.pidfd.get());
   process_watch_.on_readable([this] { process_ended(); });
   if (killed_) kill();  // it was to end before its pid was known
+}
+
+/// A worker may have run a function, and be kept, before the fork server has told its pid.
+void Worker::tell_started() {
+  if (process_.pid != 0 && !kept_) driver_.send(wire::WorkerStarted{attempt_, rank_, process_.pid});
 }
 
 // ---------------------------------------------------------------- what it says
@@ -250,7 +255,7 @@ void Worker::begin(int attempt, std::span<const Bytes> messages) {
   kept_ = false;
   kept_checkpoints_.clear();
   if (!driver_.full()) pause(false);
-  driver_.send(wire::WorkerStarted{attempt_, rank_, process_.pid});
+  tell_started();
   for (const Bytes& message : messages) send(message);
 }
 
@@ -290,12 +295,12 @@ void Worker::write() {
 }
 
 void Worker::signal(int signal) {
-  if (alive()) sys::send_signal(process_.pidfd.get(), signal);
+  if (has_process()) sys::send_signal(process_.pidfd.get(), signal);
 }
 
 void Worker::kill() {
   killed_ = true;
-  if (!alive()) return;
+  if (!has_process()) return;
   const auto family = sys::descendants(process_.pid);
   ::kill(-process_.pid, SIGKILL);
   sys::send_signal(process_.pidfd.get(), SIGKILL);
@@ -305,7 +310,7 @@ void Worker::kill() {
 // ---------------------------------------------------------------- stacks
 
 void Worker::dump_stacks(Seconds timeout) {
-  if (!alive()) return;
+  if (!has_process()) return;
   stacks_text_.clear();
   dumping_ = true;
   const auto status = sys::process_status(process_.pid);

@@ -63,13 +63,17 @@ class Worker {
 
   int rank() const { return rank_; }
   int pid() const { return process_.pid; }
-  bool alive() const { return process_.pid != 0 && !ended_; }
+  /// Whether its end is not known. Its pid may not be known yet.
+  bool alive() const { return !ended_; }
   /// Whether gone() has been called.
   bool gone() const { return told_; }
   sys::ExitStatus status() const { return *status_; }
   bool killed() const { return killed_; }
 
  private:
+  /// Whether it can get signals.
+  bool has_process() const { return process_.pid != 0 && !ended_; }
+  void tell_started();
   bool read_messages();
   void take(wire::CheckpointHeld held);
   CheckpointWriter& writer(std::unique_ptr<CheckpointWriter>& which);

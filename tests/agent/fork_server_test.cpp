@@ -2,6 +2,7 @@
 // source.
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -121,6 +122,55 @@ time.sleep(600)
   start_python(0, 2, "pass");
   EXPECT_THAT(expect<wire::AgentFailed>().message, HasSubstr("could not be forked"));
   EXPECT_EQ(expect<wire::AttemptEnded>().attempt, 0);
+}
+
+/// It tells the pid of its worker only when the test says so. The worker sends its pid in answer to each attempt.
+TEST_F(ForkServers, AWorkerIsKeptBeforeItsPidIsKnown) {
+  std::ofstream(root_ / "late.py") << R"(
+import os, socket, struct
+agent = socket.socket(fileno=3)
+agent.send(b"ready")
+packet, fds, _, _ = socket.recv_fds(agent, 100, 4)
+pid = os.fork()
+if pid == 0:
+    agent.close()
+    channel = socket.socket(fileno=fds[0])
+    while size := channel.recv(4, socket.MSG_WAITALL):
+        if b"begin" in channel.recv(*struct.unpack("<I", size), socket.MSG_WAITALL):
+            said = str(os.getpid()).encode()
+            channel.sendall(struct.pack("<I", len(said)) + said)
+    os._exit(0)
+for fd in fds:
+    os.close(fd)
+open("go").read()
+socket.send_fds(agent, [b"started %s %d" % (packet.split()[1], pid)], [os.pidfd_open(pid)])
+os.waitpid(pid, 0)
+agent.send(b"exited %d 0 9" % pid)
+agent.recv(1)
+)";
+  ASSERT_EQ(::mkfifo((root_ / "go").c_str(), 0600), 0);
+  auto late = python();
+  late.program = {interpreter(), (root_ / "late.py").string()};
+  late.cwd = root_;
+  configure(late);
+  const auto pid_of_attempt = [&](int attempt) {
+    start(attempt, {{}}, {}, true);
+    const Bytes said = expect<wire::FromWorker>().message;
+    return std::stoi(std::string(said.begin(), said.end()));
+  };
+  const int pid = pid_of_attempt(0);
+  send(wire::KeepWorkers{0});
+  EXPECT_EQ(expect<wire::AttemptEnded>().attempt, 0);
+  send(wire::CountKept{});
+  EXPECT_EQ(expect<wire::KeptWorkers>().alive, 1);
+  EXPECT_EQ(pid_of_attempt(1), pid) << "it was started again, although it lived";
+  EXPECT_EQ(pids_[0], 0);
+  std::ofstream(root_ / "go") << "go";
+  const auto started = expect<wire::WorkerStarted>();
+  EXPECT_EQ(started.pid, pid);
+  EXPECT_EQ(started.attempt, 1);
+  send(wire::StopAttempt{1, false, 0});
+  EXPECT_EQ(expect<wire::AttemptEnded>().attempt, 1);
 }
 
 TEST_F(ForkServers, SignalsAreTold) {
