@@ -28,7 +28,8 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r'(?:"(?=\w+")|\$\{?)(LOCKSTEP_[A-Z_]+)')
 MESSAGE = re.compile(
-    r'^struct (\w+) \{\n  static constexpr const char\* kName = "(\w+)";\n(.*?)^\};$', re.MULTILINE | re.DOTALL
+    r'^struct (\w+) \{\n  static constexpr const char\* kName = "(\w+)";\n(?:(?!^\};).)*?LOCKSTEP_FIELDS\(([^)]*)\);',
+    re.MULTILINE | re.DOTALL,
 )
 VARIANT = re.compile(r"^using (\w+) =\s+std::variant<([^>]*)>;$", re.MULTILINE)
 RUN_BLOCKS = """
@@ -152,9 +153,7 @@ def test_the_folders_in_architecture() -> None:
 def test_the_messages_in_wire() -> None:
     """Each table lists the messages of one direction, and each row all fields of its message."""
     header = (ROOT / "src" / "wire" / "messages.h").read_text()
-    messages = {
-        struct: (name, set(re.findall(r'std::pair\{"(\w+)"', body))) for struct, name, body in MESSAGE.findall(header)
-    }
+    messages = {struct: (name, set(re.findall(r"\w+", fields))) for struct, name, fields in MESSAGE.findall(header)}
     variants = {name: re.findall(r"\w+", structs) for name, structs in VARIANT.findall(header)}
     assert set(messages) == {struct for structs in variants.values() for struct in structs}
     table: dict[str, dict[str, set[str]]] = {}

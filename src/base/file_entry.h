@@ -2,8 +2,8 @@
 
 #include <cstdint>
 #include <string>
-#include <tuple>
-#include <utility>
+
+#include "base/fields.h"
 
 namespace lockstep {
 
@@ -13,9 +13,7 @@ struct FileEntry {
   std::int64_t size = 0;
   std::string xxh3_128;  ///< 32 hexadecimal digits
   bool operator==(const FileEntry&) const = default;
-  auto fields() {
-    return std::make_tuple(std::pair{"name", &name}, std::pair{"size", &size}, std::pair{"xxh3_128", &xxh3_128});
-  }
+  LOCKSTEP_FIELDS(name, size, xxh3_128);
 };
 
 }  // namespace lockstep

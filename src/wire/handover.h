@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
+
+#include "base/fields.h"
 
 /// What a worker and its agent say about checkpoints, on the worker's socket. The agent relays the worker's other
 /// frames unread, and knows these by their beginning (wire::holds in codec.h).
@@ -21,9 +21,7 @@ struct HeldFile {
   std::string name;  ///< as in FileEntry
   std::int64_t offset = 0, size = 0;
   bool operator==(const HeldFile&) const = default;
-  auto fields() {
-    return std::make_tuple(std::pair{"name", &name}, std::pair{"offset", &offset}, std::pair{"size", &size});
-  }
+  LOCKSTEP_FIELDS(name, offset, size);
 };
 
 /// A checkpoint in the shared memory of another process.
@@ -32,9 +30,7 @@ struct MemoryFiles {
   std::vector<HeldFile> files;
   std::string manifest;  ///< manifest.json's text
   bool operator==(const MemoryFiles&) const = default;
-  auto fields() {
-    return std::make_tuple(std::pair{"path", &path}, std::pair{"files", &files}, std::pair{"manifest", &manifest});
-  }
+  LOCKSTEP_FIELDS(path, files, manifest);
 };
 
 /// This rank's part of the checkpoint of report `report` is in the shared memory whose descriptor comes with this
@@ -51,11 +47,7 @@ struct CheckpointHeld {
   bool keep = false;     ///< it counts as soon as its hashes are known, and stays in memory until ReleaseCheckpoint
   bool persist = true;   ///< write it to storage
   bool instead = false;  ///< instead of those that wait for their turn: they are dropped
-  auto fields() {
-    return std::make_tuple(std::pair{"report", &report}, std::pair{"storage", &storage}, std::pair{"trusted", &trusted},
-                           std::pair{"partial", &partial}, std::pair{"files", &files}, std::pair{"score", &score},
-                           std::pair{"keep", &keep}, std::pair{"persist", &persist}, std::pair{"instead", &instead});
-  }
+  LOCKSTEP_FIELDS(report, storage, trusted, partial, files, score, keep, persist, instead);
 };
 
 /// The part is durable, or counts as held in memory, or could not be written. With `free` the worker may use the memory
@@ -65,9 +57,7 @@ struct CheckpointStored {
   int report = 0;
   std::string error;  ///< empty: all is well
   bool free = true;
-  auto fields() {
-    return std::make_tuple(std::pair{"report", &report}, std::pair{"error", &error}, std::pair{"free", &free});
-  }
+  LOCKSTEP_FIELDS(report, error, free);
 };
 
 }  // namespace lockstep::wire

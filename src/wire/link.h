@@ -25,11 +25,7 @@ struct Hello {
   std::map<std::string, double> resources;  ///< what it offers: "CPU", "GPU" and others
   std::vector<std::string> gpu_ids;
   std::map<std::string, std::string> interfaces;  ///< IPv4 addresses by interface
-  auto fields() {
-    return std::make_tuple(std::pair{"wire", &wire}, std::pair{"version", &version}, std::pair{"name", &name},
-                           std::pair{"host", &host}, std::pair{"pid", &pid}, std::pair{"resources", &resources},
-                           std::pair{"gpu_ids", &gpu_ids}, std::pair{"interfaces", &interfaces});
-  }
+  LOCKSTEP_FIELDS(wire, version, name, host, pid, resources, gpu_ids, interfaces);
 };
 
 /// The answer: the node's index, and after how many seconds without a sign of life it counts as lost.
@@ -37,34 +33,34 @@ struct Welcome {
   static constexpr const char* kName = "welcome";
   int node = 0;
   double node_timeout = 0;
-  auto fields() { return std::make_tuple(std::pair{"node", &node}, std::pair{"node_timeout", &node_timeout}); }
+  LOCKSTEP_FIELDS(node, node_timeout);
 };
 
 /// The other answer. The connection ends.
 struct Refused {
   static constexpr const char* kName = "refused";
   std::string why;
-  auto fields() { return std::make_tuple(std::pair{"why", &why}); }
+  LOCKSTEP_FIELDS(why);
 };
 
 /// A sign of life of the node, answered by BeatSeen with the same number, which prolongs the node's lease.
 struct Beat {
   static constexpr const char* kName = "beat";
   std::int64_t number = 0;
-  auto fields() { return std::make_tuple(std::pair{"number", &number}); }
+  LOCKSTEP_FIELDS(number);
 };
 
 struct BeatSeen {
   static constexpr const char* kName = "beat_seen";
   std::int64_t number = 0;
-  auto fields() { return std::make_tuple(std::pair{"number", &number}); }
+  LOCKSTEP_FIELDS(number);
 };
 
 /// The driver has closed the connection of this stream: end its workers, then answer StreamEnded.
 struct CloseStream {
   static constexpr const char* kName = "close_stream";
   std::int64_t stream = 0;
-  auto fields() { return std::make_tuple(std::pair{"stream", &stream}); }
+  LOCKSTEP_FIELDS(stream);
 };
 
 /// The driver is slow to read: send nothing on this stream until `hold` is false.
@@ -72,14 +68,14 @@ struct HoldStream {
   static constexpr const char* kName = "hold_stream";
   std::int64_t stream = 0;
   bool hold = false;
-  auto fields() { return std::make_tuple(std::pair{"stream", &stream}, std::pair{"hold", &hold}); }
+  LOCKSTEP_FIELDS(stream, hold);
 };
 
 /// Nothing more comes on this stream, and no process of it is left on the node.
 struct StreamEnded {
   static constexpr const char* kName = "stream_ended";
   std::int64_t stream = 0;
-  auto fields() { return std::make_tuple(std::pair{"stream", &stream}); }
+  LOCKSTEP_FIELDS(stream);
 };
 
 using NodeToHead = std::variant<Hello, Beat, StreamEnded>;

@@ -11,13 +11,15 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fields.h"
 #include "base/file_entry.h"
 #include "wire/handover.h"
 
 /// The one contract between driver, agent and workers: every message is one of these structs, as a CBOR map in a
-/// length-prefixed frame (codec.h, channel.h). `kName` is the message's name on the wire; `fields` lists what is sent.
-/// Messages between driver and agents have an Envelope. Messages between driver and worker are carried inside ToWorker
-/// and FromWorker, which name attempt and rank, so that a late message of an earlier attempt is dropped unread.
+/// length-prefixed frame (codec.h, channel.h). `kName` is the message's name on the wire; LOCKSTEP_FIELDS lists what is
+/// sent. Messages between driver and agents have an Envelope. Messages between driver and worker are carried inside
+/// ToWorker and FromWorker, which name attempt and rank, so that a late message of an earlier attempt is dropped
+/// unread.
 ///
 ///     driver ── Configure, StartAttempt, StopAttempt, StartWorker, StopWorker, KeepWorkers, CountKept, DumpStacks,
 ///     ReleaseCheckpoint, ToWorker ──► agent ── (ToWorker's inside) ──► worker
@@ -33,7 +35,7 @@ struct Envelope {
   int run = 0;   ///< chosen by the driver, unique in its process; the runs of one group of kept workers share it
   int node = 0;  ///< index in the engine's list of nodes, of the receiver or the sender; 0 is the head
   bool operator==(const Envelope&) const = default;
-  auto fields() { return std::make_tuple(std::pair{"run", &run}, std::pair{"node", &node}); }
+  LOCKSTEP_FIELDS(run, node);
 };
 
 /// A message and its envelope.
@@ -53,17 +55,14 @@ struct Configure {
   std::map<std::string, std::string> env;  ///< whole environment of `program`
   std::string cwd;
   std::vector<std::string> paths;  ///< what must exist on all nodes; AgentReady says whether it does
-  auto fields() {
-    return std::make_tuple(std::pair{"program", &program}, std::pair{"env", &env}, std::pair{"cwd", &cwd},
-                           std::pair{"paths", &paths});
-  }
+  LOCKSTEP_FIELDS(program, env, cwd, paths);
 };
 
 /// One worker of an attempt on this node.
 struct WorkerSpec {
   int rank = 0;
   Value begin;  ///< passed on to the worker as its first message (Begin)
-  auto fields() { return std::make_tuple(std::pair{"rank", &rank}, std::pair{"begin", &begin}); }
+  LOCKSTEP_FIELDS(rank, begin);
 };
 
 /// Start these ranks, all at once. `payload` reaches every worker as an inherited file descriptor (a sealed memfd).
@@ -73,10 +72,7 @@ struct StartAttempt {
   int attempt = 0;
   std::vector<WorkerSpec> workers;
   Bytes payload;
-  auto fields() {
-    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"workers", &workers},
-                           std::pair{"payload", &payload});
-  }
+  LOCKSTEP_FIELDS(attempt, workers, payload);
 };
 
 /// End the attempt's workers. `interrupt`: Interrupt first and SIGKILL after `grace` seconds; otherwise SIGKILL at
@@ -86,10 +82,7 @@ struct StopAttempt {
   int attempt = 0;
   bool interrupt = false;
   double grace = 0;
-  auto fields() {
-    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"interrupt", &interrupt},
-                           std::pair{"grace", &grace});
-  }
+  LOCKSTEP_FIELDS(attempt, interrupt, grace);
 };
 
 /// Restart one rank of the running attempt, whose process is gone. It gets the attempt's payload.
@@ -97,14 +90,14 @@ struct StartWorker {
   static constexpr const char* kName = "start_worker";
   int attempt = 0;
   WorkerSpec worker;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"worker", &worker}); }
+  LOCKSTEP_FIELDS(attempt, worker);
 };
 
 /// SIGKILL to one rank and its children; the attempt goes on.
 struct StopWorker {
   static constexpr const char* kName = "stop_worker";
   int attempt = 0, rank = 0;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}); }
+  LOCKSTEP_FIELDS(attempt, rank);
 };
 
 /// All functions of the attempt have returned. Its workers, which Begin told to stay, wait for the next StartAttempt.
@@ -112,13 +105,13 @@ struct StopWorker {
 struct KeepWorkers {
   static constexpr const char* kName = "keep_workers";
   int attempt = 0;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}); }
+  LOCKSTEP_FIELDS(attempt);
 };
 
 /// Asks how many workers are kept.
 struct CountKept {
   static constexpr const char* kName = "count_kept";
-  auto fields() { return std::make_tuple(); }
+  LOCKSTEP_FIELDS();
 };
 
 /// Collect every worker's stacks (WorkerStacks for each, within `timeout` seconds).
@@ -126,7 +119,7 @@ struct DumpStacks {
   static constexpr const char* kName = "dump_stacks";
   int attempt = 0;
   double timeout = 2;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"timeout", &timeout}); }
+  LOCKSTEP_FIELDS(attempt, timeout);
 };
 
 /// A message for one rank (-1: all ranks), relayed unread.
@@ -134,18 +127,14 @@ struct ToWorker {
   static constexpr const char* kName = "to_worker";
   int attempt = 0, rank = 0;
   Bytes message;
-  auto fields() {
-    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"message", &message});
-  }
+  LOCKSTEP_FIELDS(attempt, rank, message);
 };
 
 /// This rank's part of the checkpoint of report `report` need not stay in the agent's memory any more.
 struct ReleaseCheckpoint {
   static constexpr const char* kName = "release_checkpoint";
   int attempt = 0, rank = 0, report = 0;
-  auto fields() {
-    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"report", &report});
-  }
+  LOCKSTEP_FIELDS(attempt, rank, report);
 };
 
 // ---------------------------------------------------------------- agent to driver
@@ -156,17 +145,14 @@ struct AgentReady {
   int version = kVersion, pid = 0;
   std::string name;                          ///< the node's host name
   std::map<std::string, std::string> facts;  ///< what must be the same on all nodes: versions, and whether paths exist
-  auto fields() {
-    return std::make_tuple(std::pair{"version", &version}, std::pair{"pid", &pid}, std::pair{"name", &name},
-                           std::pair{"facts", &facts});
-  }
+  LOCKSTEP_FIELDS(version, pid, name, facts);
 };
 
 /// The agent could not do what the driver asked (the fork server's imports failed, a program is missing, ...).
 struct AgentFailed {
   static constexpr const char* kName = "agent_failed";
   std::string message;
-  auto fields() { return std::make_tuple(std::pair{"message", &message}); }
+  LOCKSTEP_FIELDS(message);
 };
 
 /// The head agent has lost the envelope's node, with all workers there. The loss of the head itself is the end of the
@@ -174,22 +160,20 @@ struct AgentFailed {
 struct NodeLost {
   static constexpr const char* kName = "node_lost";
   std::string why;
-  auto fields() { return std::make_tuple(std::pair{"why", &why}); }
+  LOCKSTEP_FIELDS(why);
 };
 
 /// The node will be taken away soon: its agent got a signal that says so.
 struct Preempted {
   static constexpr const char* kName = "preempted";
   int signal = 0;
-  auto fields() { return std::make_tuple(std::pair{"signal", &signal}); }
+  LOCKSTEP_FIELDS(signal);
 };
 
 struct WorkerStarted {
   static constexpr const char* kName = "worker_started";
   int attempt = 0, rank = 0, pid = 0;
-  auto fields() {
-    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"pid", &pid});
-  }
+  LOCKSTEP_FIELDS(attempt, rank, pid);
 };
 
 /// A large message to or from this worker is still in transit, or a checkpoint that it handed over is being written
@@ -197,7 +181,7 @@ struct WorkerStarted {
 struct WorkerAlive {
   static constexpr const char* kName = "worker_alive";
   int attempt = 0, rank = 0;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}); }
+  LOCKSTEP_FIELDS(attempt, rank);
 };
 
 /// The answer to CountKept; `lost` says how those that are not alive ended ("rank 1 was killed by signal 9").
@@ -205,7 +189,7 @@ struct KeptWorkers {
   static constexpr const char* kName = "kept_workers";
   int alive = 0;
   std::string lost;
-  auto fields() { return std::make_tuple(std::pair{"alive", &alive}, std::pair{"lost", &lost}); }
+  LOCKSTEP_FIELDS(alive, lost);
 };
 
 /// What a worker wrote to stdout or stderr, in order, not split into lines.
@@ -213,9 +197,7 @@ struct LogText {
   static constexpr const char* kName = "log_text";
   int attempt = 0, rank = 0;
   std::string text;
-  auto fields() {
-    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"text", &text});
-  }
+  LOCKSTEP_FIELDS(attempt, rank, text);
 };
 
 /// A worker's message, relayed unread.
@@ -223,9 +205,7 @@ struct FromWorker {
   static constexpr const char* kName = "from_worker";
   int attempt = 0, rank = 0;
   Bytes message;
-  auto fields() {
-    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"message", &message});
-  }
+  LOCKSTEP_FIELDS(attempt, rank, message);
 };
 
 /// Answer to DumpStacks for one rank: Python and native stacks, or why there are none (state, wait channel).
@@ -233,9 +213,7 @@ struct WorkerStacks {
   static constexpr const char* kName = "worker_stacks";
   int attempt = 0, rank = 0;
   std::string text;
-  auto fields() {
-    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"text", &text});
-  }
+  LOCKSTEP_FIELDS(attempt, rank, text);
 };
 
 /// The worker's process is gone; everything it wrote and sent came before this. `signal` is not 0 if a signal ended it;
@@ -246,18 +224,14 @@ struct WorkerExited {
   int code = 0, signal = 0;
   bool out_of_memory = false;  ///< the kernel's OOM killer sent that SIGKILL
   bool stopped_by_us = false;  ///< it ended after StopAttempt
-  auto fields() {
-    return std::make_tuple(std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"code", &code},
-                           std::pair{"signal", &signal}, std::pair{"out_of_memory", &out_of_memory},
-                           std::pair{"stopped_by_us", &stopped_by_us});
-  }
+  LOCKSTEP_FIELDS(attempt, rank, code, signal, out_of_memory, stopped_by_us);
 };
 
 /// Every process of the attempt on this node is gone, including the workers' children; or the workers are kept.
 struct AttemptEnded {
   static constexpr const char* kName = "attempt_ended";
   int attempt = 0;
-  auto fields() { return std::make_tuple(std::pair{"attempt", &attempt}); }
+  LOCKSTEP_FIELDS(attempt);
 };
 
 // ---------------------------------------------------------------- driver to worker
@@ -267,7 +241,7 @@ struct PeerNode {
   std::string address;  ///< by which the workers of all nodes reach it
   int ranks = 0;        ///< how many of the attempt it has
   bool operator==(const PeerNode&) const = default;
-  auto fields() { return std::make_tuple(std::pair{"address", &address}, std::pair{"ranks", &ranks}); }
+  LOCKSTEP_FIELDS(address, ranks);
 };
 
 /// The first message of every worker: who it is and what the run is.
@@ -300,30 +274,18 @@ struct Begin {
   bool calls = false;                ///< wait for calls before the function, and after it unless the worker is kept
   std::map<std::string, Value> services;  ///< by name of the driver's services: what each gives this rank
   double lease = 0;                       ///< as in Lease, from the agent; 0: the worker needs none
-  auto fields() {
-    return std::make_tuple(
-        std::pair{"attempt", &attempt}, std::pair{"rank", &rank}, std::pair{"world_size", &world_size},
-        std::pair{"local_rank", &local_rank}, std::pair{"local_world_size", &local_world_size},
-        std::pair{"node_rank", &node_rank}, std::pair{"peers", &peers}, std::pair{"experiment_name", &experiment_name},
-        std::pair{"trial_name", &trial_name}, std::pair{"trial_id", &trial_id}, std::pair{"run_dir", &run_dir},
-        std::pair{"function", &function}, std::pair{"config", &config}, std::pair{"env", &env},
-        std::pair{"python_path", &python_path}, std::pair{"argv", &argv}, std::pair{"cwd", &cwd},
-        std::pair{"checkpoint", &checkpoint}, std::pair{"checkpoint_files", &checkpoint_files},
-        std::pair{"checkpoint_memory", &checkpoint_memory}, std::pair{"persist_every", &persist_every},
-        std::pair{"skip_when_busy", &skip_when_busy}, std::pair{"storage", &storage},
-        std::pair{"first_seq", &first_seq}, std::pair{"first_report", &first_report},
-        std::pair{"first_meeting", &first_meeting}, std::pair{"keep_all_ranks", &keep_all_ranks},
-        std::pair{"score_attribute", &score_attribute}, std::pair{"heartbeat_interval", &heartbeat_interval},
-        std::pair{"max_report_size", &max_report_size}, std::pair{"keep", &keep}, std::pair{"answered", &answered},
-        std::pair{"calls", &calls}, std::pair{"services", &services}, std::pair{"lease", &lease});
-  }
+  LOCKSTEP_FIELDS(attempt, rank, world_size, local_rank, local_world_size, node_rank, peers, experiment_name,
+                  trial_name, trial_id, run_dir, function, config, env, python_path, argv, cwd, checkpoint,
+                  checkpoint_files, checkpoint_memory, persist_every, skip_when_busy, storage, first_seq, first_report,
+                  first_meeting, keep_all_ranks, score_attribute, heartbeat_interval, max_report_size, keep, answered,
+                  calls, services, lease);
 };
 
 /// Follows the Begin of a kept worker: the payload, which other workers inherit as a file descriptor.
 struct Payload {
   static constexpr const char* kName = "payload";
   Bytes payload;
-  auto fields() { return std::make_tuple(std::pair{"payload", &payload}); }
+  LOCKSTEP_FIELDS(payload);
 };
 
 /// All ranks have entered a meeting (barrier or broadcast), or it failed with `error`.
@@ -332,9 +294,7 @@ struct MeetingDone {
   int meeting = 0;    ///< how many this rank had entered before
   std::string error;  ///< empty: all is well
   Bytes value;        ///< rank 0's
-  auto fields() {
-    return std::make_tuple(std::pair{"meeting", &meeting}, std::pair{"error", &error}, std::pair{"value", &value});
-  }
+  LOCKSTEP_FIELDS(meeting, error, value);
 };
 
 /// The answer to CheckpointWanted: the newest committed checkpoint, as a directory or (num_to_keep = 0) its files;
@@ -344,16 +304,14 @@ struct CheckpointGiven {
   std::string path;
   std::vector<std::pair<std::string, Bytes>> files;
   MemoryFiles memory;
-  auto fields() {
-    return std::make_tuple(std::pair{"path", &path}, std::pair{"files", &files}, std::pair{"memory", &memory});
-  }
+  LOCKSTEP_FIELDS(path, files, memory);
 };
 
 /// The run is being stopped (Ctrl-C). The worker then sends itself SIGINT. A SIGINT without this message is not from
 /// the driver.
 struct Interrupt {
   static constexpr const char* kName = "interrupt";
-  auto fields() { return std::make_tuple(); }
+  LOCKSTEP_FIELDS();
 };
 
 /// From the agent of a node that joined the head: the worker must kill itself at this time of the machine's monotonic
@@ -361,53 +319,53 @@ struct Interrupt {
 struct Lease {
   static constexpr const char* kName = "lease";
   double until = 0;
-  auto fields() { return std::make_tuple(std::pair{"until", &until}); }
+  LOCKSTEP_FIELDS(until);
 };
 
 /// The attempt has failed: write what was reported, take no further report, and answer Settled.
 struct Settle {
   static constexpr const char* kName = "settle";
-  auto fields() { return std::make_tuple(); }
+  LOCKSTEP_FIELDS();
 };
 
 /// The machine, or one of the run's, will be taken away in `left` seconds. The function may report a checkpoint.
 struct Preempt {
   static constexpr const char* kName = "preempt";
   double left = 0;
-  auto fields() { return std::make_tuple(std::pair{"left", &left}); }
+  LOCKSTEP_FIELDS(left);
 };
 
 /// The run will end early. Answer ReportsHeld, and let no later report return before EndAfter has come.
 struct HoldReports {
   static constexpr const char* kName = "hold_reports";
-  auto fields() { return std::make_tuple(); }
+  LOCKSTEP_FIELDS();
 };
 
 /// The function ends after this many reports.
 struct EndAfter {
   static constexpr const char* kName = "end_after";
   int reports = 0;
-  auto fields() { return std::make_tuple(std::pair{"reports", &reports}); }
+  LOCKSTEP_FIELDS(reports);
 };
 
 /// With Begin's `answered`: this many reports of rank 0 have been examined, and the run continues.
 struct GoOn {
   static constexpr const char* kName = "go_on";
   int reports = 0;
-  auto fields() { return std::make_tuple(std::pair{"reports", &reports}); }
+  LOCKSTEP_FIELDS(reports);
 };
 
 /// With Begin's `calls`: call this. CallDone answers, and the worker waits for the next one.
 struct Call {
   static constexpr const char* kName = "call";
   Bytes payload;  ///< a pickle
-  auto fields() { return std::make_tuple(std::pair{"payload", &payload}); }
+  LOCKSTEP_FIELDS(payload);
 };
 
 /// No call follows: go on.
 struct CallsOver {
   static constexpr const char* kName = "calls_over";
-  auto fields() { return std::make_tuple(); }
+  LOCKSTEP_FIELDS();
 };
 
 // ---------------------------------------------------------------- worker to driver
@@ -418,10 +376,7 @@ struct WorkerReady {
   int pid = 0;
   std::string hostname, node_ip;
   bool kept = false;  ///< since an earlier run
-  auto fields() {
-    return std::make_tuple(std::pair{"pid", &pid}, std::pair{"hostname", &hostname}, std::pair{"node_ip", &node_ip},
-                           std::pair{"kept", &kept});
-  }
+  LOCKSTEP_FIELDS(pid, hostname, node_ip, kept);
 };
 
 /// One report. `metrics` is CBOR, decoded only where it is needed. Empty: only a checkpoint, which does not count as a
@@ -442,7 +397,7 @@ struct Report {
 struct Reports {
   static constexpr const char* kName = "reports";
   std::vector<Report> reports;
-  auto fields() { return std::make_tuple(std::pair{"reports", &reports}); }
+  LOCKSTEP_FIELDS(reports);
 };
 
 /// This rank's part of the checkpoint of report `report` is durable in `partial` (a name below the run directory),
@@ -459,12 +414,7 @@ struct CheckpointWritten {
   std::vector<std::int64_t> offsets{};  ///< there, of `files`
   bool persists = false;                ///< the part of a checkpoint that was in memory is now in `partial` too
   bool dropped = false;                 ///< there is no part: a later one took its place
-  auto fields() {
-    return std::make_tuple(std::pair{"report", &report}, std::pair{"partial", &partial}, std::pair{"files", &files},
-                           std::pair{"contents", &contents}, std::pair{"score", &score}, std::pair{"memory", &memory},
-                           std::pair{"offsets", &offsets}, std::pair{"persists", &persists},
-                           std::pair{"dropped", &dropped});
-  }
+  LOCKSTEP_FIELDS(report, partial, files, contents, score, memory, offsets, persists, dropped);
 };
 
 /// This rank asks for the newest committed checkpoint. It waits until that of its own report `report` is committed (-1:
@@ -472,26 +422,26 @@ struct CheckpointWritten {
 struct CheckpointWanted {
   static constexpr const char* kName = "checkpoint_wanted";
   int report = -1;
-  auto fields() { return std::make_tuple(std::pair{"report", &report}); }
+  LOCKSTEP_FIELDS(report);
 };
 
 /// The function asks for the end of the run.
 struct StopWanted {
   static constexpr const char* kName = "stop_wanted";
-  auto fields() { return std::make_tuple(); }
+  LOCKSTEP_FIELDS();
 };
 
 /// The answer to HoldReports: the smallest number of reports after which this rank can end.
 struct ReportsHeld {
   static constexpr const char* kName = "reports_held";
   int reports = 0;
-  auto fields() { return std::make_tuple(std::pair{"reports", &reports}); }
+  LOCKSTEP_FIELDS(reports);
 };
 
 /// The answer to Settle: everything that was reported is written, and CheckpointWritten is sent.
 struct Settled {
   static constexpr const char* kName = "settled";
-  auto fields() { return std::make_tuple(); }
+  LOCKSTEP_FIELDS();
 };
 
 /// Sent every heartbeat_interval, by a thread that needs no GIL. `progress` rises with reports, meetings and
@@ -499,7 +449,7 @@ struct Settled {
 struct Heartbeat {
   static constexpr const char* kName = "heartbeat";
   std::int64_t progress = 0;
-  auto fields() { return std::make_tuple(std::pair{"progress", &progress}); }
+  LOCKSTEP_FIELDS(progress);
 };
 
 /// This rank waits in its n-th meeting, at most `timeout` seconds. Rank 0 may bring a value.
@@ -508,36 +458,34 @@ struct MeetingEntered {
   int meeting = 0;
   double timeout = 0;
   Bytes value;
-  auto fields() {
-    return std::make_tuple(std::pair{"meeting", &meeting}, std::pair{"timeout", &timeout}, std::pair{"value", &value});
-  }
+  LOCKSTEP_FIELDS(meeting, timeout, value);
 };
 
 /// With Begin's `calls`: this rank waits for Call or CallsOver.
 struct CallsAwaited {
   static constexpr const char* kName = "calls_awaited";
-  auto fields() { return std::make_tuple(); }
+  LOCKSTEP_FIELDS();
 };
 
 /// The answer to Call. What the function raised is a value too.
 struct CallDone {
   static constexpr const char* kName = "call_done";
   Bytes value;  ///< a pickle
-  auto fields() { return std::make_tuple(std::pair{"value", &value}); }
+  LOCKSTEP_FIELDS(value);
 };
 
 /// The function returned and everything it reported has been sent.
 struct WorkerFinished {
   static constexpr const char* kName = "worker_finished";
   Bytes value;  ///< what it returned, pickled; may be empty
-  auto fields() { return std::make_tuple(std::pair{"value", &value}); }
+  LOCKSTEP_FIELDS(value);
 };
 
 /// The function raised, or a checkpoint could not be written.
 struct WorkerFailed {
   static constexpr const char* kName = "worker_failed";
   Value failure;  ///< to_value(Failure)
-  auto fields() { return std::make_tuple(std::pair{"failure", &failure}); }
+  LOCKSTEP_FIELDS(failure);
 };
 
 using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, StartWorker, StopWorker, KeepWorkers,
