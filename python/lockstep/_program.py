@@ -6,8 +6,8 @@ import os
 import sys
 
 from lockstep import _core, _worker_imports
+from lockstep._plain import is_text
 from lockstep.backend import BackendConfig, hooks_class
-from lockstep.config import is_text
 from lockstep.errors import EngineError
 
 

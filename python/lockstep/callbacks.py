@@ -296,7 +296,7 @@ class _FileLogger(LoggerCallback):
     """The name of the file in the run directory, if it is fixed."""
 
     def __init__(self, logdir: str | os.PathLike[str] | None = None) -> None:
-        from lockstep.config import local_path
+        from lockstep._places import local_path
 
         where = type(self).__name__
         self.logdir = None if logdir is None else Path(local_path(logdir, f"[{where}] logdir"))

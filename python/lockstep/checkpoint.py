@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core, _encoding, _preprocessors
-from lockstep.config import is_address, place_of
+from lockstep._places import is_address, place_of
 from lockstep.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:

@@ -12,18 +12,16 @@ The core has the rules: ``_to_core()`` passes the values to the struct of the sa
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from lockstep import _core
+from lockstep._places import storage_path
 from lockstep.callbacks import Callback, Stop, warn_of_unknown_hooks
 from lockstep.errors import ConfigError
 
@@ -38,8 +36,22 @@ TrainLoopConfig: TypeAlias = "dict[str, Any] | DataclassInstance"
 ENGINES = ("auto", "local", "slurm", "ray", "ssh", "join")
 
 
+class _Checked:
+    """A configuration that is checked when it is made."""
+
+    def __post_init__(self) -> None:
+        self.validate()
+
+    def validate(self) -> None:
+        """Raises ConfigError naming the field, its value and what it must be."""
+        self._to_core()
+
+    def _to_core(self) -> object:
+        raise NotImplementedError
+
+
 @dataclass
-class ScalingConfig:
+class ScalingConfig(_Checked):
     """How many workers, and what each of them gets.
 
     >>> ScalingConfig(num_workers=2, resources_per_worker={"CPU": 2}).resources_per_worker
@@ -58,10 +70,9 @@ class ScalingConfig:
 
     def __post_init__(self) -> None:
         if not self._searched():
-            self.validate()
+            super().__post_init__()
 
     def validate(self) -> None:
-        """Raises ConfigError naming the field, its value and what it must be."""
         for name, value in self._searched().items():
             _refuse("ScalingConfig", name, value, "search spaces belong into the param_space of a Tuner")
         self._to_core()
@@ -89,7 +100,7 @@ def _is_searched(value: object) -> bool:
 
 
 @dataclass
-class FailureConfig:
+class FailureConfig(_Checked):
     """How often a run may be retried after a failure.
 
     >>> FailureConfig(max_failures=-1).max_failures  # no limit
@@ -102,11 +113,7 @@ class FailureConfig:
     count_node_failures: bool = False
     """Whether a node that is lost counts, too. The machine on which ``fit()`` runs always does."""
 
-    def __post_init__(self) -> None:
-        self.validate()
-
     def validate(self) -> None:
-        """Raises ConfigError naming the field, its value and what it must be."""
         self._to_core()
         if self.fail_fast != "raise":
             _check_bool("FailureConfig", "fail_fast", self.fail_fast)
@@ -120,7 +127,7 @@ class FailureConfig:
 
 
 @dataclass
-class CheckpointConfig:
+class CheckpointConfig(_Checked):
     """Which checkpoints stay on disk: by default all.
 
     >>> CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min").num_to_keep
@@ -144,11 +151,7 @@ class CheckpointConfig:
     """What a report does that is faster than the disk: ``"wait"``, or ``"skip"``: it takes the place of an older
     checkpoint that waits to be written."""
 
-    def __post_init__(self) -> None:
-        self.validate()
-
     def validate(self) -> None:
-        """Raises ConfigError naming the field, its value and what it must be."""
         self._to_core()
         frequency = self.checkpoint_frequency
         if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 0:
@@ -177,7 +180,7 @@ class CheckpointConfig:
 
 
 @dataclass
-class EngineConfig:
+class EngineConfig(_Checked):
     """On which nodes the workers of a run are, and what starts agents there. A kind alone can be given as its name.
 
     >>> EngineConfig("ssh", hosts="a:8,b:8").hosts
@@ -211,13 +214,6 @@ class EngineConfig:
     replace_timeout: float | timedelta = 30.0
     """In seconds: for a node to come in place of a lost one. Then the run goes on with those there are."""
 
-    def __post_init__(self) -> None:
-        self.validate()
-
-    def validate(self) -> None:
-        """Raises ConfigError naming the field, its value and what it must be."""
-        self._to_core()
-
     def _to_core(self) -> _core.EngineConfig:
         hosts = self.hosts
         if isinstance(hosts, str):
@@ -236,7 +232,7 @@ def _absolute(path: object) -> object:
 
 
 @dataclass
-class DataConfig:
+class DataConfig(_Checked):
     """How the data sets of a trainer reach its workers.
 
     >>> DataConfig(datasets_to_split=["train", "unlabeled"]).equal
@@ -260,13 +256,6 @@ class DataConfig:
     resume: bool = True
     """Whether workers that start from a checkpoint continue where the data sets were when it was saved."""
 
-    def __post_init__(self) -> None:
-        self.validate()
-
-    def validate(self) -> None:
-        """Raises ConfigError naming the field, its value and what it must be."""
-        self._to_core()
-
     def _to_core(self) -> _core.DataConfig:
         def names(given: object) -> object:
             return () if isinstance(given, str) and given == "all" else given
@@ -285,7 +274,7 @@ class DataConfig:
 
 
 @dataclass
-class RunConfig:
+class RunConfig(_Checked):
     """One run: its place on disk and its policies.
 
     >>> RunConfig(name="night", hang_timeout=timedelta(minutes=5)).failure_config is None
@@ -338,12 +327,11 @@ class RunConfig:
     EngineConfig with options."""
 
     def __post_init__(self) -> None:
-        self.validate()
+        super().__post_init__()
         for callback in self.callbacks or ():
             warn_of_unknown_hooks(callback, Callback, stacklevel=4)
 
     def validate(self) -> None:
-        """Raises ConfigError naming the field, its value and what it must be."""
         where = "RunConfig"
         if self.local_dir is not None and self.storage_path is not None and self.local_dir != self.storage_path:
             _refuse(
@@ -365,7 +353,7 @@ class RunConfig:
         field = "local_dir" if self.storage_path is None else "storage_path"
         path = getattr(self, field)
         given = {
-            "storage_path": None if path is None else _storage_path(path, f"[RunConfig] {field}"),
+            "storage_path": None if path is None else storage_path(path, f"[RunConfig] {field}"),
             "stop": None if self._stop_functions() else self.stop,
             "resume": os.fspath(self.resume) if isinstance(self.resume, os.PathLike) else self.resume,
             "preemption": _notice(self.preemption),
@@ -400,68 +388,6 @@ def _notice(given: object) -> object:
     return given
 
 
-def is_address(path: str | os.PathLike[str]) -> bool:
-    """Whether it names a place in an object store."""
-    return isinstance(path, str) and "://" in path and not path.startswith("file://") and is_text(path)
-
-
-def _storage_path(path: str | os.PathLike[str], what: str) -> str:
-    """An address as it is, once it is checked; otherwise as local_path()."""
-    if not is_address(path):
-        return local_path(path, what)
-    _tell_where_arrow_is()
-    return _core.check_address(os.fspath(path))
-
-
-def local_path(path: str | os.PathLike[str], what: str) -> str:
-    """The absolute local path that a plain path or a ``file://`` address names; other addresses are refused."""
-    try:
-        text = os.fspath(path)
-    except TypeError:
-        text = None
-    if not isinstance(text, str) or not text or "\0" in text or not is_text(text):
-        raise ConfigError(f"{what} is {path!r}; it must be a path, in UTF-8") from None
-    if is_address(text):
-        raise ConfigError(f"{what} is {text!r}; only local paths are supported here")
-    if "://" in text:
-        parts = urlsplit(text)
-        if parts.netloc not in ("", "localhost"):
-            raise ConfigError(f"{what} is {text!r}; only file:///PATH names a local file")
-        text = unquote(parts.path)
-    return os.path.abspath(os.path.expanduser(text))
-
-
-def place_of(path: str | os.PathLike[str], what: str) -> str:
-    """As local_path(); for an address in an object store, the place in the cache where its contents are kept."""
-    return cached_path(path) if isinstance(path, str) and is_address(path) else local_path(path, what)
-
-
-def cached_path(address: str) -> str:
-    """The place of an address in the cache."""
-    _tell_where_arrow_is()
-    return _core.local_path(address)
-
-
-@cache
-def _tell_where_arrow_is() -> None:
-    """The program that reaches object stores uses pyarrow's libraries."""
-    from importlib.util import find_spec
-
-    arrow = find_spec("pyarrow")
-    if arrow is not None and arrow.submodule_search_locations:
-        _core.set_arrow_directory(arrow.submodule_search_locations[0])
-
-
-def run_path(path: str | os.PathLike[str], what: str) -> str:
-    """The directory of the run that a user names: a path, or a name in the default storage path.
-
-    Returns the path if there is no run.
-    """
-    place = place_of(path, what)
-    found = _core.find_run(os.fspath(path))
-    return place if found is None else os.path.abspath(found)
-
-
 def seconds(value: float | timedelta, what: str) -> float:
     """A duration in seconds. Raises ConfigError unless it is positive and finite."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
@@ -470,43 +396,8 @@ def seconds(value: float | timedelta, what: str) -> float:
     return float(number)
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """`value` as JSON can hold it. A dataclass instance becomes the dict of its fields; other objects become their
-    repr."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return value if is_text(value) else repr(value)
-    if isinstance(value, int):
-        return int(value) if -(2**63) <= value < 2**64 else str(value)
-    if isinstance(value, float):
-        return float(value)
-    if depth < 32:
-        if isinstance(value, Mapping):
-            return {plain(key) if isinstance(key, str) else str(key): plain(v, depth + 1) for key, v in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [plain(item, depth + 1) for item in value]
-        if is_dataclass_object(value):
-            set_fields = (field.name for field in dataclasses.fields(value) if hasattr(value, field.name))
-            return {name: plain(getattr(value, name), depth + 1) for name in set_fields}
-        if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-            item = value.item()
-            return plain(item, depth + 1) if type(item).__module__ == "builtins" else repr(value)
-    return repr(value)
-
-
-def is_dataclass_object(value: object) -> bool:
-    """Whether it is an instance of a dataclass, not the class."""
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
 def _refuse(where: str, field: str, value: object, rule: str) -> NoReturn:
     raise ConfigError(f"[{where}] {field} is {value!r}; {rule}")
-
-
-def is_text(value: str) -> bool:
-    """Whether UTF-8 can hold it: no half of a surrogate pair."""
-    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _names(names: str | Sequence[str] | None, name: str) -> bool:

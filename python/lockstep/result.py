@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep import _core
 from lockstep._failed_error import failed_error, last_attempt
+from lockstep._places import run_path
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import run_path
 from lockstep.errors import ConfigError, Failure, LockstepError, SerializationError, StorageError
 
 if TYPE_CHECKING:

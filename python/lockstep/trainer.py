@@ -11,23 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core, _pickling
+from lockstep._places import is_address, place_of, run_path
+from lockstep._plain import is_dataclass_object, plain
 from lockstep._program import backend_needs, process_plan
 from lockstep._run_data import RunData
 from lockstep.backend import BackendConfig, hooks_class
 from lockstep.callbacks import CallbackAdapter, StopWhen
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import (
-    CheckpointConfig,
-    DataConfig,
-    RunConfig,
-    ScalingConfig,
-    TrainLoopConfig,
-    is_address,
-    is_dataclass_object,
-    place_of,
-    plain,
-    run_path,
-)
+from lockstep.config import CheckpointConfig, DataConfig, RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.errors import ConfigError, StorageError, TrainingInterrupted, TrainingPreempted
 from lockstep.result import Result, register_checkpoint_type
 from lockstep.run_handle import RunHandle, may_claim_signals

@@ -16,12 +16,13 @@ from lockstep import _core, _pickling
 from lockstep._calls import Answer, Call, OnRank, Workers
 from lockstep._hooks import BackendHooks
 from lockstep._interrupts import ends_uncaught
+from lockstep._plain import plain
 from lockstep._program import backend_needs, process_plan
 from lockstep._run_data import RunData
 from lockstep.backend import BackendConfig, hooks_class
 from lockstep.callbacks import CallbackAdapter
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, plain
+from lockstep.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from lockstep.errors import (
     ConfigError,
     EngineError,

@@ -23,7 +23,7 @@ from lockstep import (
     ScalingConfig,
     _core,
 )
-from lockstep.config import plain
+from lockstep._plain import plain
 
 
 @pytest.mark.parametrize(

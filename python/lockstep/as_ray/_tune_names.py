@@ -14,8 +14,8 @@ from typing import Any
 
 import lockstep
 from lockstep import _core, tune
+from lockstep._places import local_path
 from lockstep.as_ray._tune_loggers import callbacks_of
-from lockstep.config import local_path
 from lockstep.errors import ConfigError
 from lockstep.tune import search
 from lockstep.tune.search import GPSearch, TPESearch

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lockstep._plain import plain
 from lockstep.callbacks import LoggerCallback, RunInfo, Trial
-from lockstep.config import plain
 from lockstep.errors import LockstepError
 from lockstep.integrations._tracking import Warner, numbers, require
 

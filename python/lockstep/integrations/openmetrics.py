@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockstep._places import local_path
 from lockstep.callbacks import Callback, RunInfo
-from lockstep.config import local_path
 from lockstep.errors import ConfigError
 from lockstep.integrations._tracking import Warner, numbers
 

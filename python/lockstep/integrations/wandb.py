@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep._nested import leaves
+from lockstep._places import local_path
 from lockstep.callbacks import LoggerCallback, RunInfo, Trial
-from lockstep.config import local_path
 from lockstep.errors import ConfigError, LockstepError
 from lockstep.integrations._tracking import Warner, numbers, require
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lockstep import _core
-from lockstep.config import local_path, plain
+from lockstep._places import local_path
+from lockstep._plain import plain
 from lockstep.errors import ConfigError, LockstepError
 from lockstep.sgd.names import RESULT_FILE_JSON, TRAINING_ITERATION
 from lockstep.sgd.paths import refused

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import _core
+from lockstep._places import local_path
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import CheckpointConfig, local_path
+from lockstep.config import CheckpointConfig
 from lockstep.errors import ConfigError
 from lockstep.sgd.names import TIMESTAMP
 from lockstep.sgd.paths import refused

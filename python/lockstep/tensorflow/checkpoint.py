@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockstep._places import local_path
 from lockstep.checkpoint import PREPROCESSOR_KEY, Checkpoint
-from lockstep.config import local_path
 from lockstep.errors import ConfigError
 from lockstep.tensorflow import _framework
 

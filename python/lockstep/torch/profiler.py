@@ -13,8 +13,8 @@ import torch
 import torch.profiler
 
 from lockstep import session
+from lockstep._places import local_path
 from lockstep.callbacks import PROFILER_DIRECTORY, PROFILER_SUFFIX, TorchTensorboardProfilerCallback
-from lockstep.config import local_path
 from lockstep.errors import LockstepError
 from lockstep.torch import _context
 

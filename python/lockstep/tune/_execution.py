@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import _core
-from lockstep.config import CheckpointConfig, plain, seconds
+from lockstep._plain import plain
+from lockstep.config import CheckpointConfig, seconds
 from lockstep.errors import ConfigError
 from lockstep.trainer import DataParallelTrainer
 from lockstep.tune._pool import Pool

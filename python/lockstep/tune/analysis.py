@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep import _core
+from lockstep._places import local_path
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import local_path
 from lockstep.errors import ConfigError
 from lockstep.tune._trial import Trial
 from lockstep.tune.callback import checkpoint_at

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep import _core
-from lockstep.config import local_path
+from lockstep._places import local_path
 from lockstep.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import _core
-from lockstep.config import CheckpointConfig, FailureConfig, RunConfig, local_path
+from lockstep._places import local_path
+from lockstep.config import CheckpointConfig, FailureConfig, RunConfig
 from lockstep.errors import ConfigError, LockstepError
 from lockstep.trainer import DataParallelTrainer
 from lockstep.tune._setup import check_trainable, name_of

@@ -14,7 +14,8 @@ from typing import Any
 
 from lockstep import _core
 from lockstep._interrupts import ends_uncaught, sigterm_interrupts
-from lockstep.config import CheckpointConfig, FailureConfig, RunConfig, local_path
+from lockstep._places import local_path
+from lockstep.config import CheckpointConfig, FailureConfig, RunConfig
 from lockstep.errors import ConfigError, TrainingInterrupted
 from lockstep.trainer import DataParallelTrainer
 from lockstep.tune import _stored
