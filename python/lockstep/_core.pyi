@@ -346,6 +346,11 @@ class ReportSink:
 AUTOFILLED_KEYS: frozenset[str]
 """The keys that the driver adds to reported metrics."""
 
+def read_reports(path: str) -> dict[str, Any]:
+    """The reports in a result.json by column, as numpy arrays or lists; nested keys are joined by slashes. A report
+    without the key has NaN. StorageError names a line that is not a report; there are no columns if there is no file.
+    """
+
 def as_in_files(value: Any) -> Any:
     """`value`, which may be reported, as files hold it: with the summaries of arrays."""
 

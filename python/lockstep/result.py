@@ -185,9 +185,7 @@ class Result:
             import pandas
         except ImportError as error:
             raise ImportError("metrics_dataframe needs pandas: pip install pandas (or read result.json)") from error
-        from lockstep._report_table import read_columns
-
-        return pandas.DataFrame(read_columns(self.path / "result.json"), copy=False)
+        return pandas.DataFrame(_core.read_reports(str(self.path / "result.json")), copy=False)
 
     def __repr__(self) -> str:
         reported = {key: value for key, value in self.metrics.items() if key not in AUTOFILLED_KEYS}

@@ -11,6 +11,7 @@ void bind_checkpoint(py::module_& module);
 void bind_config(py::module_& module);
 void bind_early_stopping(py::module_& module);
 void bind_order(py::module_& module);
+void bind_report_columns(py::module_& module);
 void bind_run_view(py::module_& module);
 void bind_session(py::module_& module);
 void bind_run_plan(py::module_& module);

@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, module) {
   lockstep::python::bind_config(module);
   lockstep::python::bind_early_stopping(module);
   lockstep::python::bind_order(module);
+  lockstep::python::bind_report_columns(module);
   lockstep::python::bind_run_view(module);
   lockstep::python::bind_session(module);
   lockstep::python::bind_run_plan(module);
