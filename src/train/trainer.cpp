@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <string_view>
 
 #include "base/failure.h"
 #include "base/json.h"
@@ -20,6 +21,7 @@
 #include "store/run_settings.h"
 #include "sys/descriptor.h"
 #include "sys/environment.h"
+#include "sys/sockets.h"
 #include "train/active_run.h"
 #include "train/launch.h"
 #include "train/requeue.h"
@@ -68,16 +70,8 @@ void enter(const wire::Begin& begin) {
 Value data_plan_in(int payload) {
   if (payload < 0) return Value::object();
   const sys::Descriptor owned(payload);
-  std::string text;
-  char buffer[1 << 14];
-  for (;;) {
-    const ssize_t count = pread(payload, buffer, sizeof buffer, static_cast<off_t>(text.size()));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0)
-      throw EngineError(std::string("[worker] cannot read what the trainer sent: ") + std::strerror(errno));
-    if (count == 0) break;
-    text.append(buffer, static_cast<std::size_t>(count));
-  }
+  const Bytes bytes = sys::read_all(payload);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return text.empty() ? Value::object() : parse_json(text, "the data sets");
 }
 

@@ -198,12 +198,11 @@ class Trainer:
         """
         from lockstep.trainer import DataParallelTrainer
 
-        datasets = {} if dataset is None else dataset if isinstance(dataset, Mapping) else {"train": dataset}
         trainable = DataParallelTrainer(
             functools.wraps(train_func)(_OfTrial(train_func)),
             backend_config=self._group.backend_config,
             scaling_config=self._group.scaling_config,
-            datasets=datasets,
+            datasets=_datasets(dataset),
         )
         trainable._takes_flat_config = True  # type: ignore[attr-defined]
         return trainable
@@ -258,7 +257,12 @@ class Trainer:
         if not isinstance(strategy, (CheckpointConfig, type(None))):
             raise ConfigError(f"[sgd] checkpoint_strategy is {strategy!r}; it must be a CheckpointStrategy or None")
         resume_from = None if checkpoint is None else read_checkpoint(checkpoint)
-        job = Job(train_func, config, max_failures=self._max_retries, data=_run_data(dataset))
+        job = Job(
+            train_func,
+            config,
+            max_failures=self._max_retries,
+            data=RunData(_datasets(dataset), DataConfig(datasets_to_split="all")),
+        )
         job.directory = directory = self._next_run_dir()
         files = CheckpointFiles(
             directory / "checkpoints",
@@ -309,12 +313,8 @@ class TrainTrainer(Trainer):
 TrainTrainer.__name__ = TrainTrainer.__qualname__ = "Trainer"
 
 
-def _run_data(dataset: Any) -> RunData:
-    """All data sets are divided, as in RaySGD."""
-    if dataset is None:
-        return RunData()
-    datasets = dataset if isinstance(dataset, Mapping) else {"train": dataset}
-    return RunData(datasets, DataConfig(datasets_to_split="all"))
+def _datasets(given: Any) -> Mapping[str, Any]:
+    return {} if given is None else given if isinstance(given, Mapping) else {"train": given}
 
 
 def _callbacks(given: Any) -> list[SGDCallback]:
