@@ -14,7 +14,7 @@ namespace lockstep {
 /// The result of a run. All of it can be read again from the run directory.
 struct Result {
   std::filesystem::path path;       ///< the run directory
-  std::string state;                ///< finished, failed, interrupted, stopped, running, died
+  std::string state;                ///< finished, failed, interrupted, stopped, preempted, running, died
   Value metrics = Value::object();  ///< rank 0's last report, with the autofilled keys
   Value config = Value::object();
   std::optional<Checkpoint> checkpoint;                        ///< the latest

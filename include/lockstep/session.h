@@ -59,10 +59,10 @@ class Session {
   virtual const Value& data_plan() const = 0;
 
   /// Sends metrics, and optionally a checkpoint, to the driver. Metrics go into a bounded queue and the call returns;
-  /// it waits only while the queue is full. A checkpoint's contents are copied before the call returns, and a thread
-  /// writes them. Rank 0's metrics are the run's; without keep_all_ranks, other ranks' checkpoints are dropped. Throws
-  /// ConfigError if the metrics take more than RunConfig::max_report_size, StorageError if an earlier checkpoint could
-  /// not be written, and StopTraining after the last report of a run that ends early, unless the function calls
+  /// it waits only while the queue is full. A checkpoint's contents are copied before the call returns, and the
+  /// agent writes them. Rank 0's metrics are the run's; without keep_all_ranks, other ranks' checkpoints are dropped.
+  /// Throws ConfigError if the metrics take more than RunConfig::max_report_size, StorageError if an earlier checkpoint
+  /// could not be written, and StopTraining after the last report of a run that ends early, unless the function calls
   /// should_stop(). Report arrays as lockstep::Array (array.h); tensors of LibTorch as they are (torch.h).
   virtual void report(const Value& metrics, const std::optional<Checkpoint>& checkpoint = std::nullopt) = 0;
 

@@ -62,7 +62,7 @@ class Result:
     path: Path
     """The run directory."""
     state: str
-    """finished, failed, interrupted, stopped, running or died."""
+    """finished, failed, interrupted, stopped, preempted, running or died."""
 
     def __init__(
         self,
