@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <string>
+#include <utility>
 
 #include "base/log.h"
 #include "driver/agent_link.h"
@@ -17,12 +17,13 @@ namespace lockstep::train {
 namespace {
 
 constexpr int kAnswerWithin = 5000;  // milliseconds
+/// An agent that closes a connection, but has not ended after this many milliseconds, goes on for other runs.
+constexpr int kEndsWithin = 2000;
 
-/// Whether the other end is gone. An idle agent sends nothing.
-bool is_closed(int socket) {
-  char byte;
-  const ssize_t count = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+/// Whether the other end is gone. Waits for that.
+bool is_closed(int socket, int milliseconds = 0) {
+  pollfd item{socket, POLLRDHUP, 0};
+  return ::poll(&item, 1, milliseconds) == 1;
 }
 
 }  // namespace
@@ -91,8 +92,9 @@ void ProcessAgents::mark_lost(std::vector<driver::NodeOffer>& nodes) {
     if (const auto index = static_cast<std::size_t>(node); index < nodes.size()) nodes[index].lost = true;
 }
 
-void ProcessAgents::sweep_if_dead() {
+void ProcessAgents::sweep_if_dead(bool is_dying) {
   const std::lock_guard lock(mutex_);
+  if (is_dying && engine_) is_closed(control_.get(), kEndsWithin);
   look_for_losses();
 }
 
@@ -128,11 +130,13 @@ int AgentSlot::connect(const ProcessAgents::Watcher& watcher) {
 }
 
 void AgentSlot::disconnect() {
+  bool is_dying = false;
   {
     const std::lock_guard lock(connection_mutex_);
+    is_dying = !std::exchange(is_shut_down_, false) && connection_ && is_closed(connection_.fd());
     connection_.close();
   }
-  agents_.sweep_if_dead();
+  agents_.sweep_if_dead(is_dying);
 }
 
 /// One run on the workers. The resources are released after it, unless keep() was called.
@@ -238,7 +242,9 @@ void AgentSlot::stop() {
   // A run is active in another thread. The agent then kills its workers, and the run sees the end of the connection. If
   // it has no connection yet, it sees `stopped_`.
   const std::lock_guard connection_lock(connection_mutex_);
-  if (connection_) ::shutdown(connection_.fd(), SHUT_RDWR);
+  if (!connection_) return;
+  is_shut_down_ = true;
+  ::shutdown(connection_.fd(), SHUT_RDWR);
 }
 
 }  // namespace lockstep::train

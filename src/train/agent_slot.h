@@ -51,8 +51,9 @@ class ProcessAgents {
   void mark_lost(std::vector<driver::NodeOffer>& nodes);
   /// Whether fewer nodes than at the start are there, and it is worth while to wait for others.
   bool may_get_nodes();
-  /// Ends the processes that a dead agent left behind. Called when a run is over.
-  void sweep_if_dead();
+  /// Ends the processes that a dead agent left behind. Called when a run is over. `is_dying`: the agent has closed the
+  /// run's connection, so its end is waited for; otherwise the next connection might still be made to it.
+  void sweep_if_dead(bool is_dying);
 
  private:
   void look_for_losses();
@@ -116,8 +117,9 @@ class AgentSlot {
   Lease lease_;                            ///< guarded by mutex_
   driver::RunControl stopped_;             ///< stop() was called during a run
   const int run_id_ = next_run_id();       ///< the id of the runs in messages
-  std::mutex connection_mutex_;            // held only briefly
+  std::mutex connection_mutex_;            // held only briefly; guards those below
   engine::Connection connection_;
+  bool is_shut_down_ = false;  ///< by stop()
 };
 
 }  // namespace lockstep::train

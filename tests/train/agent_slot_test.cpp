@@ -145,5 +145,72 @@ TEST_P(LostNodes, GetNoWorkers) {
   EXPECT_EQ(result.failures[0].kind, FailureKind::node);
 }
 
+/// An engine that outlives the agents, because the test plays them.
+struct PlayedEngine {
+  engine::FakeEngine engine;
+  std::promise<void> started;
+};
+class Borrowed : public engine::Engine {
+ public:
+  explicit Borrowed(PlayedEngine& played) : played_(played), engine_(played.engine) {}
+  std::vector<engine::AgentHandle> start(const engine::AgentSpec& spec) override {
+    auto handles = engine_.start(spec);
+    played_.started.set_value();
+    return handles;
+  }
+  std::vector<engine::LostNode> lost() override { return engine_.lost(); }
+  void stop() override { engine_.stop(); }
+
+ private:
+  PlayedEngine& played_;
+  engine::FakeEngine& engine_;
+};
+
+/// Its connections close one after the other, which may take long on a busy machine.
+TEST_F(AgentSlotTest, AnAgentThatIsDyingGetsNoMoreRuns) {
+  PlayedEngine dying, next;
+  std::vector<PlayedEngine*> engines{&next, &dying};
+  ProcessAgents agents([&] {
+    PlayedEngine& engine = *engines.back();
+    engines.pop_back();
+    return std::make_unique<Borrowed>(engine);
+  });
+  const engine::Connection first = agents.connect();  // starts it
+  dying.engine.accept().reset();
+
+  ResourcePool pool([] {
+    std::vector<driver::NodeOffer> nodes(1);
+    nodes[0].amounts["CPU"] = driver::kWhole;
+    return nodes;
+  });
+  driver::RunPlan plan = group_run("moved").plan;
+  plan.group.keep_workers = false;
+  plan.options.scaling = {};
+  plan.options.run.failure.max_failures = 1;
+  AgentSlot slot(agents);
+  auto outcome = std::async(std::launch::async, [&] {
+    return slot.run(plan, 1, [&](int) {
+      ResourcePool::Request request;
+      request.scaling = plan.options.scaling;
+      return pool.acquire(request);
+    });
+  });
+
+  driver::FakeCluster cluster;
+  cluster.serve(dying.engine.accept());
+  ASSERT_TRUE(cluster.serve_until([&] { return cluster.alive.size() == 1; }));
+  cluster.hang_up();
+  std::this_thread::sleep_for(100ms);
+  dying.engine.lose(0, "it was killed");
+  ASSERT_EQ(next.started.get_future().wait_for(20s), std::future_status::ready);
+  cluster.serve(next.engine.accept());
+  ASSERT_TRUE(cluster.serve_until([&] { return cluster.attempt == 1; }));
+  cluster.finish_all();
+  ASSERT_TRUE(cluster.serve_until([&] { return outcome.wait_for(0s) == std::future_status::ready; }));
+  const Result result = outcome.get()->result;
+  EXPECT_EQ(result.state, "finished") << result.error;
+  EXPECT_EQ(result.failures.size(), 1U) << "one death is one failure";
+}
+
 }  // namespace
 }  // namespace lockstep::train
