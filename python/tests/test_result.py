@@ -148,7 +148,7 @@ def plain_frame(rows: list[dict[str, Any]]) -> Any:
         [{"big": 2**62 + i, "mixed": i if i % 2 else i / 2} for i in range(100)],
         [{"a": 1 if i % 2 else {"b": i}, "c": 2} for i in range(100)],
         [
-            {"text": '\u00e9\n"\ud800' * i, "\u00e9\n": [], "null": None, "some": None if i % 3 else 0.5}
+            {"text": '\u00e9\n"\\' * i, "\u00e9\n": [], "null": None, "some": None if i % 3 else 0.5}
             for i in range(9)
         ],
     ],
