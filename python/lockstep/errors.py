@@ -1,7 +1,7 @@
 """What can go wrong, by what the caller can do about it.
 
-Every error of Lockstep is a :class:`LockstepError`. :class:`TrainingInterrupted` is a ``KeyboardInterrupt`` instead, and
-:class:`StopTraining`, which ends a training function early, is no error.
+Every error of Lockstep is a :class:`LockstepError`. :class:`TrainingInterrupted` is a ``KeyboardInterrupt`` instead,
+and :class:`StopTraining`, which ends a training function early, is no error.
 Messages have the form ``[where] what happened, with the values that matter; what to do``.
 
     >>> from lockstep import ScalingConfig

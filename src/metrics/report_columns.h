@@ -42,7 +42,7 @@ class ReportColumns {
     void set(std::size_t report, Kind of, std::uint64_t cell);
     void add(Kind of, std::uint64_t cell);
 
-    unsigned seen_ = 0;              ///< a bit for each kind
+    unsigned seen_ = 0;               ///< a bit for each kind
     std::size_t same_as_before_ = 0;  ///< the text of the report before
   };
 

@@ -17,6 +17,7 @@ namespace {
 using Kind = ReportColumns::Kind;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using namespace std::string_literals;
 
 /// Each cell as text.
 std::vector<std::string> cells_of(const ReportColumns& reports, const ReportColumns::Column& column) {
@@ -117,7 +118,8 @@ TEST_F(ReportColumnsTest, NumbersAreExact) {
 }
 
 TEST_F(ReportColumnsTest, HalfALineAtTheEndIsDropped) {
-  for (const char* half : {"{\"a\": 3, \"ne", "{\"a\": 3", "{", "{\"a\": 3, \"new\": \"tex", "{\"a\": 3, \"new\": tr"}) {
+  for (const char* half :
+       {"{\"a\": 3, \"ne", "{\"a\": 3", "{", "{\"a\": 3, \"new\": \"tex", "{\"a\": 3, \"new\": tr"}) {
     ReportColumns reports = read(std::string("{\"a\": 1}\n{\"a\": 2}\n") + half);
     ASSERT_EQ(reports.columns().size(), 1U) << half;
     EXPECT_THAT(cells_of(reports, reports.columns()[0]), ElementsAre("1", "2")) << half;
@@ -128,13 +130,29 @@ TEST_F(ReportColumnsTest, HalfALineAtTheEndIsDropped) {
 
 TEST_F(ReportColumnsTest, OtherLinesThatAreNoReportsAreNamed) {
   const std::string deep(100'000, '[');
-  for (const std::string& line :
-       {std::string("null"), std::string("[]"), std::string("3"), std::string(""), std::string("{\"a\": 1"),
-        std::string("{\"a\": 1} 2"), std::string("{\"a\": 01}"), std::string("{\"a\": 1.}"), std::string("{\"a\": .5}"),
-        std::string("{\"a\": +1}"), std::string("{\"a\": tru}"), std::string("{\"a\": \"\\q\"}"),
-        std::string("{\"a\": \"\\u12g4\"}"), std::string("{\"a\": \"\xff\"}"), std::string("{\"a\": \"\t\"}"),
-        std::string("{\"a\": [1,]}"), std::string("{\"a\": [1 2]}"), std::string("{\"a\" 1}"), std::string("{a: 1}"),
-        std::string("{\"a\": 1,}"), std::string("{\"a\": {\"b\": 1}"), std::string("\0", 1), "{\"a\": " + deep + "}"}) {
+  for (const std::string& line : {"null"s,
+                                  "[]"s,
+                                  "3"s,
+                                  ""s,
+                                  "{\"a\": 1"s,
+                                  "{\"a\": 1} 2"s,
+                                  "{\"a\": 01}"s,
+                                  "{\"a\": 1.}"s,
+                                  "{\"a\": .5}"s,
+                                  "{\"a\": +1}"s,
+                                  "{\"a\": tru}"s,
+                                  "{\"a\": \"\\q\"}"s,
+                                  "{\"a\": \"\\u12g4\"}"s,
+                                  "{\"a\": \"\xff\"}"s,
+                                  "{\"a\": \"\t\"}"s,
+                                  "{\"a\": [1,]}"s,
+                                  "{\"a\": [1 2]}"s,
+                                  "{\"a\" 1}"s,
+                                  "{a: 1}"s,
+                                  "{\"a\": 1,}"s,
+                                  "{\"a\": {\"b\": 1}"s,
+                                  "\0"s,
+                                  "{\"a\": "s + deep + "}"}) {
     const std::string why = refusal(line);
     EXPECT_THAT(why, HasSubstr("line 2 of ")) << line.substr(0, 40);
     EXPECT_THAT(why, HasSubstr("result.json is not what Lockstep writes: ")) << line.substr(0, 40);
