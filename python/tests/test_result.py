@@ -147,10 +147,7 @@ def plain_frame(rows: list[dict[str, Any]]) -> Any:
         [*[{"loss": 0.5, "step": i} for i in range(99)], {"loss": 0.5, "step": 99, "val": {"loss": 2}}] * 3,
         [{"big": 2**62 + i, "mixed": i if i % 2 else i / 2} for i in range(100)],
         [{"a": 1 if i % 2 else {"b": i}, "c": 2} for i in range(100)],
-        [
-            {"text": '\u00e9\n"\\' * i, "\u00e9\n": [], "null": None, "some": None if i % 3 else 0.5}
-            for i in range(9)
-        ],
+        [{"text": '\u00e9\n"\\' * i, "\u00e9\n": [], "null": None, "some": None if i % 3 else 0.5} for i in range(9)],
     ],
 )
 def test_the_dataframe_is_the_same_as_one_made_row_by_row(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
