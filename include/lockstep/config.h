@@ -14,12 +14,24 @@ namespace lockstep {
 
 class Callback;
 
+/// A number of workers, or for elastic runs from `least` to `most`: `.num_workers = 4`, `.num_workers = {2, 8}`.
+struct WorkerCount {
+  int least = 1, most = 1;
+
+  constexpr WorkerCount(int count = 1) : least(count), most(count) {}  // NOLINT(google-explicit-constructor)
+  constexpr WorkerCount(int least, int most) : least(least), most(most) {}
+
+  constexpr bool is_elastic() const { return least != most; }
+  bool operator==(const WorkerCount&) const = default;
+};
+
 /// How many workers, and what each of them gets.
 struct ScalingConfig {
-  int num_workers = 1;
+  WorkerCount num_workers = 1;
   bool use_gpu = false;  ///< one GPU per worker, unless resources_per_worker has another number
   std::map<std::string, double> resources_per_worker{};  ///< "CPU", "GPU" or the user's own; not given out twice
   std::string placement_strategy = "PACK";               ///< PACK, SPREAD, STRICT_PACK or STRICT_SPREAD
+  std::chrono::duration<double> resize_interval{60.0};   ///< an elastic run grows at most this often
 
   bool operator==(const ScalingConfig&) const = default;
 };

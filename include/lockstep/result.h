@@ -20,6 +20,7 @@ struct Result {
   std::optional<Checkpoint> checkpoint;                        ///< the latest
   std::vector<std::pair<Checkpoint, Value>> best_checkpoints;  ///< with their metrics: worst first, best last
   std::vector<Failure> failures;                               ///< of all attempts
+  std::vector<int> world_sizes;                                ///< of all attempts: their numbers of workers
   std::string error;                                           ///< empty unless the run failed
   std::string trainer;                                         ///< the trainer's class
 

@@ -132,6 +132,7 @@ class RunOutcome:
     checkpoint: Checkpoint | None
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]]
     failures: list[lockstep.errors.Failure]
+    world_sizes: list[int]
     error: str
     trainer: str
 

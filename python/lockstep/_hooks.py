@@ -31,29 +31,29 @@ class BackendHooks:
         self.is_shut_down = False
         self.shutdown_error: Exception | None = None
 
-    def before(self, call: CoreCall, kept: bool) -> None:
+    def before(self, call: CoreCall, size: int, kept: bool) -> None:
         """The workers wait for calls, and their functions have not begun. `kept`: they have run others."""
         self.raised, self.is_shut_down = None, False
         try:
             if not kept:
-                self._run("on_start", call)
+                self._run("on_start", call, size)
             if self.is_training:
-                self._run("on_training_start", call)
+                self._run("on_training_start", call, size)
         except BaseException as error:
             self.raised = error
             raise
 
-    def after(self, call: CoreCall) -> None:
+    def after(self, call: CoreCall, size: int) -> None:
         """The workers are about to end, or have ended. An error here does not change the outcome."""
         self.is_shut_down, self.shutdown_error = True, None
         try:
-            self._run("on_shutdown", call)
+            self._run("on_shutdown", call, size)
         except Exception as error:
             self.shutdown_error = error
 
-    def _run(self, hook: str, call: CoreCall) -> None:
+    def _run(self, hook: str, call: CoreCall, size: int) -> None:
         self.name = f"{type(self._backend).__name__}.{hook}()"
-        workers = _HookedWorkers(self._num_workers, call)
+        workers = _HookedWorkers(size or self._num_workers, call)
         try:
             getattr(self._backend, hook)(workers, self._config)
         finally:

@@ -83,7 +83,7 @@ class TreeTrainer(DataParallelTrainer):
         """The training function."""
 
     def __repr__(self) -> str:
-        workers = self.scaling_config.num_workers
+        workers = self.scaling_config._count_text()
         return f"<{type(self).__name__} of {self._loop['num_boost_round']} rounds on {workers} workers>"
 
 

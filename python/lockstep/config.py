@@ -56,15 +56,20 @@ class ScalingConfig(_Checked):
 
     >>> ScalingConfig(num_workers=2, resources_per_worker={"CPU": 2}).resources_per_worker
     {'CPU': 2}
+    >>> ScalingConfig(num_workers=(2, 8)).num_workers  # elastic: what there is room for, from 2 to 8
+    (2, 8)
     """
 
-    num_workers: int = 1
-    """0: the training function runs in the process that calls ``fit()``, so that debuggers and notebooks work."""
+    num_workers: int | tuple[int, int] = 1
+    """0: the training function runs in the process that calls ``fit()``, so that debuggers and notebooks work. A pair
+    of ints: the run is elastic."""
     use_gpu: bool = False
     """One GPU per worker, unless resources_per_worker says otherwise."""
     resources_per_worker: Mapping[str, float] | None = None
     """Amounts of "CPU", "GPU" or your own names. None is given out twice."""
     placement_strategy: str = "PACK"
+    resize_interval: float | timedelta = 60.0
+    """In seconds: an elastic run does not grow sooner than this after its size has changed."""
     trainer_resources: Mapping[str, float] | None = None
     """Accepted and checked, without effect: the driver runs in your process."""
 
@@ -87,6 +92,24 @@ class ScalingConfig(_Checked):
     def _to_core(self) -> _core.ScalingConfig:
         none = type(self.num_workers) is int and self.num_workers == 0
         return _core.ScalingConfig(self, num_workers=1) if none else _core.ScalingConfig(self)
+
+    def _least_and_most(self) -> tuple[int, int]:
+        """The smallest and the largest number of workers."""
+        if isinstance(self.num_workers, int):
+            return self.num_workers, self.num_workers
+        least, most = self.num_workers
+        return least, most
+
+    def _count_text(self) -> str:
+        least, most = self._least_and_most()
+        return str(most) if least == most else f"{least} to {most}"
+
+    def _fixed(self, where: str, why: str) -> int:
+        """The number of workers. Raises ConfigError, with the reason `why`, if the run is elastic."""
+        least, most = self._least_and_most()
+        if least != most:
+            raise ConfigError(f"[{where}] num_workers is {self.num_workers!r}; it must be an int {why}")
+        return most
 
     @classmethod
     def _from_core(cls, core: _core.ScalingConfig) -> ScalingConfig:

@@ -109,7 +109,7 @@ class LightGBMTrainer(TreeTrainer):
             resume_from_checkpoint=resume_from_checkpoint,
             metadata=metadata,
         )
-        if self.scaling_config.num_workers > 1 and params.get("tree_learner") in _SERIAL:
+        if self.scaling_config._least_and_most()[1] > 1 and params.get("tree_learner") in _SERIAL:
             raise ConfigError(
                 "[LightGBMTrainer] params has tree_learner='serial', with which each worker would train a model of its "
                 "own; leave it out, or give 'data', 'feature' or 'voting'"

@@ -59,6 +59,8 @@ class Result:
     """Why the run failed; None if it did not."""
     failures: list[Failure]
     """The failures of all attempts, also if the run finished."""
+    world_sizes: list[int]
+    """The number of workers of each attempt; those of elastic runs differ."""
     path: Path
     """The run directory."""
     state: str
@@ -73,6 +75,7 @@ class Result:
         checkpoint: Checkpoint | None = None,
         best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None,
         failures: list[Failure] | None = None,
+        world_sizes: list[int] | None = None,
         error: Exception | None = None,
         config: dict[str, Any] | None = None,
     ) -> None:
@@ -82,6 +85,7 @@ class Result:
         self.checkpoint = checkpoint
         self.best_checkpoints = list(best_checkpoints or [])
         self.failures = list(failures or [])
+        self.world_sizes = list(world_sizes or [])
         self.error = error
         self._returned: bytes | tuple[Any] = b""
         if config is not None:
@@ -223,6 +227,7 @@ class Result:
                 (checkpoint_type._from_handle(kept), Metrics(metrics)) for kept, metrics in outcome.best_checkpoints
             ],
             failures=outcome.failures,
+            world_sizes=outcome.world_sizes,
             config=config,
         )
         if result.state == "failed":

@@ -182,7 +182,7 @@ class DataParallelTrainer:
 
     def __repr__(self) -> str:
         function = getattr(self.train_loop_per_worker, "__qualname__", None) or repr(self.train_loop_per_worker)
-        return f"<{type(self).__name__} of {function} on {self.scaling_config.num_workers} workers>"
+        return f"<{type(self).__name__} of {function} on {self.scaling_config._count_text()} workers>"
 
     # ------------------------------------------------------------------ the parts of fit()
 
@@ -282,7 +282,7 @@ class DataParallelTrainer:
             return None
         from lockstep._hooks import BackendHooks
 
-        return BackendHooks(kind(), self.backend_config, self.scaling_config.num_workers)
+        return BackendHooks(kind(), self.backend_config, self.scaling_config._least_and_most()[1])
 
     def _is_finished(self, path: str) -> bool:
         """Whether nothing is left to do. A script that is started again passes its configuration again."""

@@ -91,7 +91,7 @@ class WorkerGroup(Workers):
         self.scaling_config = scaling_config or ScalingConfig()
         if self.scaling_config.num_workers == 0:
             raise ConfigError("[WorkerGroup] num_workers is 0; a group has at least 1 worker")
-        super().__init__(self.scaling_config.num_workers)
+        super().__init__(self.scaling_config._fixed("WorkerGroup", "for a group, whose workers stay"))
         self.backend_config = backend_config or BackendConfig()
         kind = hooks_class(backend_config)
         self._hooks = None if kind is None else BackendHooks(kind(), self.backend_config, len(self))
@@ -153,7 +153,7 @@ class WorkerGroup(Workers):
             self._closing = False
             self.stop()
         if hooks is not None and not hooks.is_shut_down:
-            hooks.after(_call_nobody)
+            hooks.after(_call_nobody, len(self))
         error = None if hooks is None else hooks.shutdown_error
         if error is not None and not isinstance(error, EngineError):  # which says that they have ended already
             raise error

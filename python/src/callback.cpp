@@ -132,7 +132,7 @@ class PythonHooks : public driver::Hooks {
       }
       return to_python_bytes(values);
     };
-    calling([&] { object_.attr(hook)(py::cpp_function(call), arguments...); });
+    calling([&] { object_.attr(hook)(py::cpp_function(call), workers.size(), arguments...); });
   }
 
   py::object object_;

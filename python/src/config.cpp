@@ -61,6 +61,22 @@ bool read(const Asked& asked, int& out) {
   return true;
 }
 
+/// An int, or a pair of them.
+bool read(const Asked& asked, WorkerCount& out) {
+  const auto read_int = [&](py::object given, int& to) {
+    return read(Asked{asked.where, asked.setting, std::move(given)}, to);
+  };
+  if (PyTuple_Check(asked.given.ptr()) || PyList_Check(asked.given.ptr())) {
+    const py::tuple pair(asked.given);
+    if (pair.size() == 2 && read_int(pair[0], out.least) && read_int(pair[1], out.most)) return true;
+    asked.refuse("it must be (minimum, maximum), two ints of at least 1, such as (2, 8)");
+  }
+  int count = 0;
+  const bool is_read = read(asked, count);
+  out = count;
+  return is_read;
+}
+
 bool read(const Asked& asked, std::int64_t& out) {
   if (PyBool_Check(asked.given.ptr()) || !PyLong_Check(asked.given.ptr())) return false;
   int overflow = 0;
@@ -168,6 +184,9 @@ py::object shown(const T& value) {
 template <class T>
 requires requires(const T& value) { value.empty(); }
 py::object shown(const T& value) { return value.empty() ? py::object(py::none()) : py::cast(value); }
+py::object shown(const WorkerCount& value) {
+  return value.is_elastic() ? py::object(py::make_tuple(value.least, value.most)) : py::cast(value.least);
+}
 py::object shown(const std::filesystem::path& value) { return shown(value.native()); }
 py::object shown(const std::chrono::duration<double>& value) { return py::cast(value.count()); }
 template <class T>

@@ -60,6 +60,7 @@ void bind_trainer(py::module_& module) {
                                  list.append(py::make_tuple(checkpoint, to_python(metrics)));
                                return list;
                              })
+      .def_readonly("world_sizes", &Result::world_sizes)
       .def_property_readonly("failures", [](const Result& self) { return to_python(self.failures); });
 
   // They may ask an object store.
@@ -102,8 +103,9 @@ void bind_trainer(py::module_& module) {
         std::vector<driver::NodeOffer> offers;
         {
           const py::gil_scoped_release unlocked;
-          nodes.agents.start(
-              {{}, [](const std::string& text) { std::fprintf(stderr, "lockstep: %s\n", text.c_str()); }});
+          train::ProcessAgents::Watcher watcher;
+          watcher.say = [](const std::string& text) { std::fprintf(stderr, "lockstep: %s\n", text.c_str()); };
+          nodes.agents.start(watcher);
           offers = nodes.agents.nodes();
         }
         py::list list;

@@ -22,6 +22,7 @@ PRINTED = {
     "quickstart.py": ["loss", "look further:"],
     "torch_mixed_precision.py": ["learned: True", "bit-equal: True"],
     "torch_fsdp.py": ["parts that ranks wrote: 2", "three workers went on at epoch: 3", "learned: True"],
+    "elastic.py": ["workers of each attempt: [1, 3]", "steps: 100, each made once: True"],
     "resume_after_failure.py": [
         "attempt 0 ended: rank 1 (signal); another one follows: True",
         "attempt 1 ended: rank 0 (exception); another one follows: False",
@@ -36,7 +37,7 @@ PRINTED = {
     ],
 }
 
-RUNS = {"torch_mixed_precision.py": 2, "torch_fsdp.py": 2}
+RUNS = {"elastic.py": 2, "torch_mixed_precision.py": 2, "torch_fsdp.py": 2}
 """How many there are, where it is not one."""
 
 

@@ -26,6 +26,14 @@ struct ConfigureNode {
 struct PlaceWorkers {
   int attempt;
 };
+/// This node will be taken away: place no more workers there.
+struct LeaveNode {
+  int node;
+};
+/// Find out how many workers the next attempt could have. Answered by RoomFound.
+struct LookForRoom {
+  int attempt;
+};
 /// Answered by StartFailed if nothing could be started.
 struct StartWorkers {
   int attempt;
@@ -63,9 +71,18 @@ struct TellPreemption {
 struct HoldReports {
   int rank;
 };
-/// Tell a rank after how many reports it ends.
+/// Tell a rank after how many reports it ends. `restarts`: another attempt follows.
 struct EndAfter {
   int rank, reports;
+  bool restarts = false;
+};
+/// Let every report of a rank wait for LetPass. Answered by ReportsPaused.
+struct PauseReports {
+  int rank;
+};
+/// So many reports of each rank may return; -1: all.
+struct LetPass {
+  int reports;
 };
 /// Tell all ranks that the run continues after this many reports.
 struct GoOn {
@@ -161,6 +178,10 @@ struct AnnounceFailure {
   std::vector<Failure> failures;
   bool again;
 };
+/// The attempt was ended so that one with more workers can begin.
+struct AnnounceResize {
+  int attempt;
+};
 struct Warn {
   std::string message;
 };
@@ -170,10 +191,11 @@ struct EndRun {
   std::vector<Failure> failures;
 };
 
-using Action = std::variant<Reconnect, ConfigureNode, PlaceWorkers, StartWorkers, StopWorkers, GiveUpNode, StopWorker,
-                            SettleWorker, InterruptWorker, TellPreemption, HoldReports, EndAfter, GoOn, ReplaceWorker,
-                            KeepWorkers, TakeStacks, SaveStacks, Deliver, Commit, AnnounceCommit, GiveCheckpoint,
-                            ReleaseMeeting, RunHooks, MakeCall, EndCalls, AnnounceRunning, AnnounceRank, AnnounceAway,
-                            AnnounceBack, AnnounceNeedless, AnnounceFinished, AnnounceFailure, Warn, EndRun>;
+using Action = std::variant<Reconnect, ConfigureNode, PlaceWorkers, LeaveNode, LookForRoom, StartWorkers, StopWorkers,
+                            GiveUpNode, StopWorker, SettleWorker, InterruptWorker, TellPreemption, HoldReports,
+                            EndAfter, PauseReports, LetPass, GoOn, ReplaceWorker, KeepWorkers, TakeStacks, SaveStacks,
+                            Deliver, Commit, AnnounceCommit, GiveCheckpoint, ReleaseMeeting, RunHooks, MakeCall,
+                            EndCalls, AnnounceRunning, AnnounceRank, AnnounceAway, AnnounceBack, AnnounceNeedless,
+                            AnnounceFinished, AnnounceFailure, AnnounceResize, Warn, EndRun>;
 
 }  // namespace lockstep::driver

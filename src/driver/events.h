@@ -34,6 +34,10 @@ struct Placed {
 struct NotPlaced {
   int attempt;
 };
+/// The next attempt could have this many workers.
+struct RoomFound {
+  int attempt, workers;
+};
 /// The attempt could not be started, and none of its workers exists. `fatal`: another attempt would fail too.
 struct StartFailed {
   int attempt;
@@ -99,6 +103,10 @@ struct HookFailed {
 struct StopWanted {};
 /// This rank can end after this many reports, and waits before it makes more.
 struct ReportsHeld {
+  int attempt, rank, reports;
+};
+/// This rank's report of this number waits, or will.
+struct ReportsPaused {
   int attempt, rank, reports;
 };
 /// Reports of this rank went to loggers and callbacks.
@@ -173,6 +181,7 @@ struct StopRequested {
 struct PreemptionNoticed {
   Seconds grace;
   std::string why;
+  int node = 0;  ///< the head: all of it
 };
 /// Something in the driver itself failed: a callback (not retried) or a file (retried like any failure).
 struct DriverFailed {
@@ -182,11 +191,11 @@ struct DriverFailed {
 /// Time passed; deadlines may be reached.
 struct Tick {};
 
-using Event = std::variant<AgentIsReady, AgentLost, Placed, NotPlaced, StartFailed, WorkerStarted, WorkerRuns,
-                           HeartBeat, Alive, WasAway, Reported, PartWritten, Committed, CommitFailed, CheckpointWanted,
-                           MeetingEntered, CallsAwaited, CallMade, HooksDone, HookFailed, StopWanted, ReportsHeld,
-                           Delivered, Settled, WorkerFinished, WorkerFailed, WorkerExited, WorkerStacks, AttemptEnded,
-                           RankStuck, RankLeft, RankJoined, RankNeedless, CannotReplace, Interrupted,
-                           CallbackInterrupted, StopRequested, PreemptionNoticed, DriverFailed, Tick>;
+using Event = std::variant<AgentIsReady, AgentLost, Placed, NotPlaced, RoomFound, StartFailed, WorkerStarted,
+                           WorkerRuns, HeartBeat, Alive, WasAway, Reported, PartWritten, Committed, CommitFailed,
+                           CheckpointWanted, MeetingEntered, CallsAwaited, CallMade, HooksDone, HookFailed, StopWanted,
+                           ReportsHeld, ReportsPaused, Delivered, Settled, WorkerFinished, WorkerFailed, WorkerExited,
+                           WorkerStacks, AttemptEnded, RankStuck, RankLeft, RankJoined, RankNeedless, CannotReplace,
+                           Interrupted, CallbackInterrupted, StopRequested, PreemptionNoticed, DriverFailed, Tick>;
 
 }  // namespace lockstep::driver

@@ -16,6 +16,8 @@ class WorkerCalls {
   /// Has `rank`, or every rank, make the call, and waits for the answers, which come in the order of the ranks. Throws
   /// EngineError when the attempt is over: a worker has died, or the run is being stopped.
   virtual std::vector<Bytes> call(std::optional<int> rank, const Bytes& payload) = 0;
+  /// How many there are; 0 if none was placed.
+  virtual int size() const = 0;
 };
 
 /// Code that the driver runs in its thread while all workers wait for calls. An attempt ends when it throws, and as

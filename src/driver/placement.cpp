@@ -121,6 +121,18 @@ std::optional<Counts> spread(int workers, const Counts& room) {
   return counts;
 }
 
+/// How many workers have room.
+int capacity(const std::string& strategy, const Counts& room) {
+  std::int64_t sum = 0;
+  for (const int each : room) {
+    if (strategy == "STRICT_PACK")
+      sum = std::max<std::int64_t>(sum, each);
+    else
+      sum += strategy == "STRICT_SPREAD" ? std::min(each, 1) : each;
+  }
+  return static_cast<int>(std::min<std::int64_t>(sum, kUnlimited));
+}
+
 std::optional<Counts> share_out(const ScalingConfig& scaling, const std::vector<NodeOffer>& nodes, const Asked& asked) {
   Counts room, comfortable, cores;
   for (const NodeOffer& node : nodes) {
@@ -128,13 +140,22 @@ std::optional<Counts> share_out(const ScalingConfig& scaling, const std::vector<
     cores.push_back(cores_of(node));
     comfortable.push_back(asks_for_cpus(asked) ? room.back() : std::min(room.back(), cores.back()));
   }
-  if (scaling.placement_strategy == "STRICT_PACK") return strict_pack(scaling.num_workers, room, comfortable);
-  if (scaling.placement_strategy == "SPREAD") return spread(scaling.num_workers, room);
+  int workers = scaling.num_workers.least;
+  if (scaling.num_workers.is_elastic()) {
+    const Counts& usable = asks_for_anything(asked) ? room : comfortable;
+    const int fitting = capacity(scaling.placement_strategy, usable);
+    if (fitting >= workers) {
+      workers = std::min(fitting, scaling.num_workers.most);
+      room = usable;
+    }
+  }
+  if (scaling.placement_strategy == "STRICT_PACK") return strict_pack(workers, room, comfortable);
+  if (scaling.placement_strategy == "SPREAD") return spread(workers, room);
   if (scaling.placement_strategy == "STRICT_SPREAD") {
     for (int& each : room) each = std::min(each, 1);
-    return spread(scaling.num_workers, room);
+    return spread(workers, room);
   }
-  return pack(scaling.num_workers, room, comfortable, cores);
+  return pack(workers, room, comfortable, cores);
 }
 
 // ---------------------------------------------------------------- what each worker gets
@@ -208,7 +229,7 @@ std::string there(const std::vector<NodeOffer>& nodes) {
 }
 
 [[noreturn]] void refuse(const ScalingConfig& scaling, const std::vector<NodeOffer>& nodes, const Asked& asked) {
-  const int workers = scaling.num_workers;
+  const int workers = scaling.num_workers.least;
   const int usable = static_cast<int>(std::ranges::count(nodes, false, &NodeOffer::lost));
   if (scaling.placement_strategy == "STRICT_SPREAD" && usable < workers)
     throw ConfigError(
@@ -269,6 +290,10 @@ std::map<std::string, Amount> asked_per_worker(const ScalingConfig& scaling) {
   for (const auto& [name, amount] : scaling.resources_per_worker) asked[name] = to_amount(amount);
   if (scaling.use_gpu) asked.try_emplace("GPU", kWhole);
   return asked;
+}
+
+bool asks_for_anything(const Asked& asked) {
+  return std::ranges::any_of(asked, [](const auto& each) { return each.second > 0; });
 }
 
 bool asks_for_cpus(const Asked& asked) {

@@ -65,6 +65,7 @@ struct Placement {
 
 /// What each worker asks for: resources_per_worker, and one GPU if use_gpu is set.
 std::map<std::string, Amount> asked_per_worker(const ScalingConfig& scaling);
+bool asks_for_anything(const std::map<std::string, Amount>& asked);
 /// Whether it includes CPUs. Workers that ask for none share the free cores.
 bool asks_for_cpus(const std::map<std::string, Amount>& asked);
 
@@ -77,8 +78,9 @@ bool asks_for_cpus(const std::map<std::string, Amount>& asked);
 /// STRICT_SPREAD every worker on a node of its own
 ///
 /// A worker gets OMP_NUM_THREADS, unless `env` (the user's) has it: the CPUs that it asked for, otherwise the node's
-/// cores divided by the node's workers. If the workers do not fit, throws ConfigError with what was asked for and what
-/// there is.
+/// cores divided by the node's workers. If num_workers is a range, there are as many workers as fit; workers that ask
+/// for nothing fit if each has a core, but the least number is placed anyway. If the workers do not fit, throws
+/// ConfigError with what was asked for and what there is.
 Placement place(const ScalingConfig& scaling, const std::vector<NodeOffer>& nodes,
                 const std::map<std::string, std::string>& env);
 

@@ -54,7 +54,7 @@ void RunBook::open() {
   record_.error.clear();
   record_.warnings.clear();
   record_.finished = 0;
-  record_.num_workers = plan_.options.scaling.num_workers;
+  record_.num_workers = plan_.options.scaling.num_workers.most;
   record_.config_run = plan_.settings();
   if (!plan_.metadata.empty()) record_.metadata = plan_.metadata;
   first_attempt_ = plan_.restore ? record_.attempt + 1 : 0;

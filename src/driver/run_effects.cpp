@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "driver/begin.h"
 #include "driver/failures.h"
@@ -76,6 +77,20 @@ void RunEffects::done(PlaceWorkers& action, Answers& answers) {
   }
 }
 
+void RunEffects::done(LeaveNode& action, Answers&) {
+  if (plan_.wiring.leave) plan_.wiring.leave(action.node);
+}
+
+void RunEffects::done(LookForRoom& action, Answers& answers) {
+  RoomFound found{action.attempt, 0};
+  try {
+    if (plan_.wiring.room) found.workers = plan_.wiring.room();
+  } catch (const Error& error) {
+    log_debug(error.what());  // the run goes on as it is
+  }
+  answers.push_back(found);
+}
+
 void RunEffects::done(StopWorkers& action, Answers&) {
   for (const int node : action.nodes)
     agent_->send(node, wire::StopAttempt{action.attempt, action.interrupt, action.grace.count()});
@@ -124,9 +139,12 @@ std::string RunEffects::on_node(int node) const {
 
 void RunEffects::start(const StartWorkers& action) {
   attempt_ = action.attempt;
+  const int size_before = placement_.world_size();
   placement_ = action.placement;
   check_nodes();
   const int size = placement_.world_size();
+  if (size_before != 0 && size != size_before)
+    say_of_workers(counted_workers(size) + " instead of " + std::to_string(size_before));
   if (attempt_ == book_.first_attempt())
     for (const auto& note : placement_.notes) say_of_workers(note);
   book_.record().attempt = attempt_;
@@ -225,21 +243,26 @@ template <class M>
 void RunEffects::tell(int rank, const M& message) {
   agent_->send(node_of(rank), wire::ToWorker{attempt_, rank, wire::encode(message)});
 }
+template <class M>
+void RunEffects::tell_all(const M& message) {
+  for (const int node : placement_.nodes()) agent_->send(node, wire::ToWorker{attempt_, -1, wire::encode(message)});
+}
 void RunEffects::done(SettleWorker& action, Answers&) { tell(action.rank, wire::Settle{}); }
 void RunEffects::done(InterruptWorker& action, Answers&) { tell(action.rank, wire::Interrupt{}); }
 void RunEffects::done(TellPreemption& action, Answers&) {
   tell(action.rank, wire::Preempt{std::max(0.0, Seconds(action.deadline - clock_.now()).count())});
 }
 void RunEffects::done(HoldReports& action, Answers&) { tell(action.rank, wire::HoldReports{}); }
-void RunEffects::done(EndAfter& action, Answers&) { tell(action.rank, wire::EndAfter{action.reports}); }
+void RunEffects::done(EndAfter& action, Answers&) {
+  tell(action.rank, wire::EndAfter{action.reports, action.restarts});
+}
 void RunEffects::done(ReleaseMeeting& action, Answers&) { tell(action.rank, action.done); }
 void RunEffects::done(MakeCall& action, Answers&) { tell(action.rank, action.call); }
 void RunEffects::done(EndCalls& action, Answers&) { tell(action.rank, wire::CallsOver{}); }
 void RunEffects::done(GiveCheckpoint& action, Answers&) { tell(action.rank, given(keeper_.hand_out(action.rank))); }
-void RunEffects::done(GoOn& action, Answers&) {
-  for (const int node : placement_.nodes())
-    agent_->send(node, wire::ToWorker{attempt_, -1, wire::encode(wire::GoOn{action.reports})});
-}
+void RunEffects::done(PauseReports& action, Answers&) { tell(action.rank, wire::PauseReports{}); }
+void RunEffects::done(LetPass& action, Answers&) { tell_all(wire::LetPass{action.reports}); }
+void RunEffects::done(GoOn& action, Answers&) { tell_all(wire::GoOn{action.reports}); }
 
 // ---------------------------------------------------------------- reports and checkpoints
 
@@ -362,6 +385,11 @@ void RunEffects::done(AnnounceFailure& action, Answers&) {
   recorder_->call("on_attempt_failed",
                   [&](Callback& callback) { callback.on_attempt_failed(action.failures, action.again); });
   if (!action.again) return save();
+  if (!save_due_) save_due_ = clock_.now() + kSaveAfter;  // the next attempt saves when it has started
+}
+
+void RunEffects::done(AnnounceResize&, Answers&) {
+  book_.record().end_attempt("resized", unix_seconds(clock_.wall_now()));
   if (!save_due_) save_due_ = clock_.now() + kSaveAfter;  // the next attempt saves when it has started
 }
 

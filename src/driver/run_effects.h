@@ -74,6 +74,8 @@ class RunEffects {
   void done(Reconnect&, Answers& answers);
   void done(ConfigureNode& action, Answers&);
   void done(PlaceWorkers& action, Answers& answers);
+  void done(LeaveNode& action, Answers&);
+  void done(LookForRoom& action, Answers& answers);
   void done(StartWorkers& action, Answers& answers);
   void done(StopWorkers& action, Answers&);
   void done(StopWorker& action, Answers&);
@@ -82,6 +84,8 @@ class RunEffects {
   void done(TellPreemption& action, Answers&);
   void done(HoldReports& action, Answers&);
   void done(EndAfter& action, Answers&);
+  void done(PauseReports& action, Answers&);
+  void done(LetPass& action, Answers&);
   void done(GoOn& action, Answers&);
   void done(ReplaceWorker& action, Answers& answers);
   void done(KeepWorkers& action, Answers&);
@@ -102,12 +106,15 @@ class RunEffects {
   void done(AnnounceNeedless& action, Answers&);
   void done(AnnounceFinished& action, Answers&);
   void done(AnnounceFailure& action, Answers&);
+  void done(AnnounceResize&, Answers&);
   void done(Warn& action, Answers&);
   void done(GiveUpNode&, Answers&) {}  // done by the loop, like the next one
   void done(EndRun&, Answers&) {}
 
   template <class M>
   void tell(int rank, const M& message);
+  template <class M>
+  void tell_all(const M& message);
   int node_of(int rank) const { return placement_.ranks.at(static_cast<std::size_t>(rank)).node; }
   void check_nodes() const;
   void start(const StartWorkers& action);

@@ -33,8 +33,9 @@ int RunEffects::open(Answers& answers) {
   recorder_.emplace(plan_, std::move(constants), console_, clock_, book_.files());
   logs_.emplace(plan_.group.record ? book_.directory().logs() : "", book_.files());
   say("lockstep: run " + in_quotes(record.name) + " in " + store::shown(book_.directory().path()));
-  const RunInfo info{record.name,          book_.directory().path(),          record.trial_id, record.experiment_id,
-                     plan_.options.config, plan_.options.scaling.num_workers, plan_.trainer};
+  const RunInfo info{record.name,          book_.directory().path(), record.trial_id,
+                     record.experiment_id, plan_.options.config,     plan_.options.scaling.num_workers.most,
+                     plan_.trainer};
   guarded(answers, [&] { recorder_->start(info, {record.training_iteration, record.time_total_s}); });
   if (recorder_->take_stop()) answers.push_back(StopWanted{});
   return book_.first_attempt() - 1;
@@ -78,6 +79,7 @@ Result RunEffects::close(const EndRun& end) {
   result.checkpoint = keeper_.latest();
   result.best_checkpoints = keeper_.best();
   result.failures = record.failures;
+  result.world_sizes = record.world_sizes();
   result.error = record.error;
   result.trainer = record.trainer;
   call_on_end(result);

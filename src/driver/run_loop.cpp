@@ -117,10 +117,12 @@ class RunLoop : private WorkerCalls {
     handle(HooksDone{due.attempt});
   }
 
+  int size() const override { return static_cast<int>(state_.ranks.size()); }
+
   std::vector<Bytes> call(std::optional<int> rank, const Bytes& payload) override {
     std::vector<int> ranks;
     const int attempt = state_.attempt;
-    const int size = static_cast<int>(state_.ranks.size());
+    const int size = this->size();
     for (int i = rank.value_or(0); i < (rank ? *rank + 1 : size); ++i) ranks.push_back(i);
     const auto can_be_called = [&](int i) {
       return i >= 0 && i < size && state_.ranks[static_cast<std::size_t>(i)].awaits_calls;
@@ -206,8 +208,8 @@ class RunLoop : private WorkerCalls {
 
   static std::string signal_text(int signal) { return signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM"; }
 
-  void notice_preemption(std::string why, std::optional<Seconds> left = std::nullopt) {
-    events_.push_back(PreemptionNoticed{left.value_or(plan_.options.run.preemption_grace), std::move(why)});
+  void notice_preemption(std::string why, std::optional<Seconds> left = std::nullopt, int node = 0) {
+    events_.push_back(PreemptionNoticed{left.value_or(plan_.options.run.preemption_grace), std::move(why), node});
   }
 
   // ---------------------------------------------------------------- what agents say
@@ -267,7 +269,8 @@ class RunLoop : private WorkerCalls {
   void on(int node, wire::NodeLost& m) { lose(node, std::move(m.why)); }
   void on(int node, wire::Preempted& m) {
     notice_preemption("node " + std::to_string(node) + " got " + signal_text(m.signal) +
-                      ", which tells that it will be taken away");
+                      ", which tells that it will be taken away",
+                      std::nullopt, node);
   }
   void on(int, wire::KeptWorkers&) {}  // not requested by a run
   void on(int, wire::WorkerAlive& m) { events_.push_back(Alive{m.attempt, m.rank}); }
@@ -314,6 +317,9 @@ class RunLoop : private WorkerCalls {
   void from_worker(int, int, wire::StopWanted&) { events_.push_back(StopWanted{}); }
   void from_worker(int attempt, int rank, wire::ReportsHeld& m) {
     events_.push_back(ReportsHeld{attempt, rank, m.reports});
+  }
+  void from_worker(int attempt, int rank, wire::ReportsPaused& m) {
+    events_.push_back(ReportsPaused{attempt, rank, m.reports});
   }
   void from_worker(int attempt, int rank, wire::Settled&) { events_.push_back(Settled{attempt, rank}); }
   void from_worker(int attempt, int rank, wire::Heartbeat& m) {

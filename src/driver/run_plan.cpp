@@ -6,6 +6,8 @@ Policy RunPlan::policy() const {
   Policy policy;
   policy.max_failures = options.run.failure.max_failures;
   policy.count_node_failures = options.run.failure.count_node_failures;
+  policy.workers = options.scaling.num_workers;
+  policy.resize_interval = options.scaling.resize_interval;
   policy.only_deaths = group.only_deaths;
   policy.keep_all_ranks = options.run.checkpoint.keep_all_ranks;
   policy.heartbeat_timeout = options.run.heartbeat_timeout;

@@ -59,6 +59,10 @@ struct GroupSpec {
 struct Wiring {
   /// Where the workers of the next attempt run; nothing: nodes may come in a moment, ask again. May throw.
   std::function<std::optional<Placement>()> place;
+  /// With how many workers it would be called now; for elastic runs. May throw.
+  std::function<int()> room;
+  /// Places no more workers on this node, which will be taken away.
+  std::function<void(int node)> leave;
   sys::SignalWatch* signals = nullptr;  ///< borrowed; a signal that it sees ends the run cleanly
   RunControl* control = nullptr;        ///< borrowed; may be none
   Hooks* hooks = nullptr;               ///< borrowed; may be none

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/config.h>
 #include <lockstep/error.h>
 
 #include <map>
@@ -19,6 +20,8 @@ namespace lockstep::driver {
 struct Policy {
   int max_failures = 0;             ///< -1: unlimited
   bool count_node_failures = true;  ///< whether the loss of a node other than the head counts
+  WorkerCount workers{};            ///< a range: the run is elastic
+  Seconds resize_interval{60.0};    ///< an elastic run does not grow sooner than this after a change of its size
   bool only_deaths = false;         ///< failures of other kinds are not retried
   bool keep_all_ranks = false;
   bool keep_workers = false;     ///< for the next run, if this one succeeded
@@ -88,6 +91,32 @@ struct Preemption {
   std::optional<int> report{};  ///< the first of rank 0 whose checkpoint was made after its worker knew
 };
 
+/// A change of an elastic run's size. When there is room for more workers than it has, or one of its nodes will be
+/// taken away, every rank pauses in its reports until rank 0 reports a checkpoint. All ranks then end after that
+/// report, so that no work is repeated.
+struct Growth {
+  int size = 0;                   ///< of the attempt, or of the one before
+  Instant allowed{};              ///< it does not grow before
+  Instant look = Instant::max();  ///< when to ask again whether there is room for more
+
+  // Of the attempt:
+  bool at_checkpoint = false;         ///< it was asked because a checkpoint was committed
+  bool pausing = false;               ///< the ranks were asked to pause
+  std::map<int, int> paused{};        ///< by rank: the number of the report in which it waits, or will
+  std::optional<int> gate{};          ///< no rank returns from this report until rank 0 has made it
+  Instant patience = Instant::max();  ///< how long ranks wait there for rank 0
+  bool uneven = false;                ///< they waited in vain: the attempt ends when a checkpoint is committed
+  int checkpoint = 0;                 ///< the number of rank 0's latest report with a checkpoint
+  bool begun = false;                 ///< the attempt ends so that one of another size can begin
+
+  // A node of the attempt will be taken away:
+  std::optional<Preemption> leaving{};
+  std::string why{};      ///< it is left
+  bool is_asked = false;  ///< whether the others are enough
+
+  void begin_attempt() { *this = Growth{size, allowed}; }
+};
+
 enum class Phase {
   idle,         ///< nothing has started yet
   placing,      ///< an attempt waits for its placement, and for the agents of its nodes
@@ -118,6 +147,7 @@ struct RunState {
   Meeting meeting;
   Ending ending;
   Saving saving;
+  Growth growth;
   std::vector<int> hung;  ///< while diagnosing: the silent ranks, worst first
   FailureKind hang_kind = FailureKind::hang;
   Instant deadline = Instant::max();  ///< of `placing`, `diagnosing`, `saving`, `stopping`, `interrupted`, `pausing`

@@ -46,7 +46,10 @@ void Stepper::give_up_open_nodes() {
 /// After the first failure the other ranks are killed, once they have written what they reported. Failures that arrive
 /// until all are gone are added to it.
 void Stepper::fail(Failure failure) {
-  state.failures.push_back(std::move(failure));
+  // Ranks that still run when others have ended for a larger attempt may fail because of that.
+  const bool left_behind = state.growth.begun && failure.rank >= 0;
+  if (!left_behind) state.failures.push_back(std::move(failure));
+  if (left_behind) return expect_end();
   if (is_working()) save_then_stop();
 }
 
@@ -140,12 +143,19 @@ void Stepper::on(StopRequested event) {
   if (works) release_meeting(kBeingStopped);
 }
 
+Preemption Stepper::preemption_of(const PreemptionNoticed& event) const {
+  const Instant deadline = now + ticks(event.grace);
+  return {deadline, deadline - ticks(std::min(kWritingTime, event.grace / 4))};
+}
+
 /// The first notice counts. The run ends at the next checkpoint that is made by a worker that knows of it, or shortly
 /// before the deadline with what it has. Those made earlier may arrive later.
 void Stepper::on(const PreemptionNoticed& event) {
   if (state.preemption || state.phase == Phase::ended) return;
+  if (event.node != 0 && state.policy.workers.is_elastic()) return leave_node(event);
   const Instant deadline = now + ticks(event.grace);
-  state.preemption = Preemption{deadline, deadline - ticks(std::min(kWritingTime, event.grace / 4))};
+  go_on_all();
+  state.preemption = preemption_of(event);
   act(Warn{event.why + "; the run ends at its next checkpoint, or else in " + human_duration(event.grace.count())});
   if (ends_at_once(Outcome::preempted)) return;
   for (int i = 0; i < world_size(); ++i)
@@ -192,6 +202,9 @@ void Stepper::on(Tick) {
   const bool ends = state.phase == Phase::stopping || state.phase == Phase::interrupted;
   if (ends && now >= state.deadline) return give_up_open_nodes();
   watch_preemption();
+  watch_room();
+  watch_gate();
+  watch_leaving();
   if (now >= state.meeting.deadline) settle_meeting();
   if (state.phase == Phase::diagnosing && now >= state.deadline) return judge_silence();
   if (now >= state.ending.laggards_end) end_laggards();
@@ -211,10 +224,13 @@ std::pair<RunState, std::vector<Action>> step(RunState state, Event event, Insta
 std::optional<Instant> next_deadline(const RunState& state) {
   if (state.phase == Phase::idle || state.phase == Phase::ended) return std::nullopt;
   Instant next = std::min({state.deadline, state.meeting.deadline, state.ending.laggards_end, state.parts_end});
-  if (state.preemption && (state.phase == Phase::attempting || state.phase == Phase::diagnosing))
-    next = std::min(next, state.preemption->last_call);
-  if (state.preemption && state.phase == Phase::saving) next = std::min(next, state.preemption->deadline);
+  for (const auto& preemption : {state.preemption, state.growth.leaving}) {
+    if (preemption && (state.phase == Phase::attempting || state.phase == Phase::diagnosing))
+      next = std::min(next, preemption->last_call);
+    if (preemption && state.phase == Phase::saving) next = std::min(next, preemption->deadline);
+  }
   if (state.phase == Phase::attempting) {
+    next = std::min({next, state.growth.look, state.growth.patience});
     for (int i = 0; i < static_cast<int>(state.ranks.size()); ++i) {
       const RankState& r = state.ranks[static_cast<std::size_t>(i)];
       if (!r.started || r.finished || r.failed || r.exited) continue;

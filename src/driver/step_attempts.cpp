@@ -44,6 +44,7 @@ void Stepper::enter_attempt() {
   state.meeting = {};
   state.ending.begin_attempt();
   state.saving = {};
+  state.growth.begin_attempt();
   state.deadline = Instant::max();
   state.hung.clear();
   state.warned_behind = false;
@@ -87,6 +88,7 @@ void Stepper::start_when_ready() {
   state.phase = Phase::attempting;
   state.open_nodes = {nodes.begin(), nodes.end()};
   state.ranks.assign(state.placement->ranks.size(), RankState{});
+  note_size();
   act(StartWorkers{state.attempt, *state.placement});
 }
 
@@ -160,9 +162,14 @@ void Stepper::end_attempt() {
   if (state.phase == Phase::interrupted) return end(Outcome::interrupted);
   if (state.stop_requested) state.failures.clear();
   if (state.failures.empty()) {
-    const bool finished = state.placement && std::ranges::all_of(state.ranks, &RankState::finished);
+    const bool ended_by_us = state.growth.begun && state.ending.after;
+    const bool finished = !ended_by_us && state.placement && std::ranges::all_of(state.ranks, &RankState::finished);
     if (finished) return end(Outcome::finished);
     if (state.stop_requested) return end(outcome_of_stop());
+    if (state.growth.begun) {
+      act(AnnounceResize{state.attempt});
+      return state.preemption ? end(Outcome::preempted) : start_attempt();
+    }
     Failure failure;
     failure.attempt = state.attempt;
     failure.message = "the workers ended, and none of them reported why";

@@ -14,6 +14,7 @@ constexpr auto kLaggardsTime = 1s;
 
 void Stepper::on(StopWanted) {
   if (std::exchange(state.ending.wanted, true)) return;
+  go_on_all();
   if (state.announced && state.phase == Phase::attempting) hold_reports();
 }
 
@@ -50,6 +51,7 @@ void Stepper::choose_last_report() {
 
 void Stepper::watch_laggards() {
   Ending& ending = state.ending;
+  if (state.growth.begun) return;
   if (!ending.laggards_told && waits_for_laggards(state))
     ending.laggards_end = std::min(ending.laggards_end, now + ticks(kLaggardsTime));
 }
@@ -63,6 +65,7 @@ void Stepper::end_laggards() {
   state.ending.laggards_told = true;
   state.ending.laggards_end = Instant::max();
   if (state.phase != Phase::attempting) return;
+  if (state.growth.begun) return save_then_stop();
   for (int i = 0; i < world_size(); ++i)
     if (may_lag(state, i)) act(InterruptWorker{i});
 }

@@ -10,6 +10,7 @@ void Stepper::on(CallsAwaited event) {
   RankState& r = rank(event.rank);
   r.awaits_calls = true;
   r.last_progress = now;
+  if (state.prepared && !state.growth.begun) go_on_all();  // its function has returned
   settle_meeting();
   run_hooks_when_due();
 }

@@ -36,12 +36,14 @@ void Stepper::on(Reported event) {
     if (report.has_checkpoint) r.announced.emplace(report.index, Value::object());
     if (report.preempted && event.rank == 0 && state.preemption && !state.preemption->report)
       state.preemption->report = report.index;
+    if (report.has_checkpoint && event.rank == 0) state.growth.checkpoint = report.index + 1;
   }
   act(Deliver{event.rank, std::move(event.reports)});
   catch_up_absent(kMostMissed);
   commit_what_is_whole();
   warn_behind(kFarBehind);
   watch_laggards();
+  move_gate();
 }
 
 void Stepper::on(PartWritten event) {
@@ -105,6 +107,7 @@ void Stepper::on(Committed event) {
   give_committed();  // first: nobody needs to wait for the rest of the commit
   act(AnnounceCommit{event.seq});
   commit_what_is_whole();
+  note_commit(event.report);
   if (state.preemption && state.preemption->report && event.report >= *state.preemption->report) end_preempted();
 }
 

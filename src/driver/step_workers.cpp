@@ -74,7 +74,11 @@ void Stepper::finish(int number) {
   rank(number).awaits_calls = false;
   choose_last_report();
   watch_laggards();
-  act(AnnounceFinished{number, state.phase == Phase::interrupted});
+  if (!state.growth.begun)
+    go_on_all();
+  else if (number == 0)
+    expect_end();
+  act(AnnounceFinished{number, state.phase == Phase::interrupted || state.growth.begun});
   commit_what_is_whole();
   settle_meeting();
 }

@@ -43,6 +43,7 @@ struct Stepper {
   void on(CallbackInterrupted);
   void on(StopRequested event);
   void on(const PreemptionNoticed& event);
+  Preemption preemption_of(const PreemptionNoticed& event) const;
   void end_preempted();
   void watch_preemption();
   Outcome outcome_of_stop() const;
@@ -75,6 +76,25 @@ struct Stepper {
   int attempt_now() const;
   bool failures_are_left(int more) const;
   int counted_as(const Failure& failure) const;
+
+  // step_growth.cpp: elastic runs grow
+  void on(RoomFound event);
+  bool may_resize() const;
+  bool may_grow() const;
+  void leave_node(const PreemptionNoticed& event);
+  void leave_or_end(int workers);
+  void resize_now();
+  void watch_leaving();
+  void note_size();
+  void look_for_room(bool at_checkpoint);
+  void watch_room();
+  void on(ReportsPaused event);
+  void pause_all();
+  void go_on_all();
+  void move_gate();
+  void watch_gate();
+  void note_commit(int report);
+  void expect_end();
 
   // step_workers.cpp: workers come and go
   void on(WorkerStarted event);

@@ -30,6 +30,8 @@ constexpr auto kListenWithin = 10s;
 constexpr auto kLook = 100ms;
 /// How often the launcher is asked for a node in place of a lost one.
 constexpr auto kAskAgain = 500ms;
+/// If the nodes that have joined are enough, start() waits for the others while one joins at least this often.
+constexpr auto kLateNodes = 5s;
 
 bool is_loopback(const std::string& address) { return address.starts_with("127."); }
 
@@ -209,7 +211,13 @@ void ClusterEngine::wait_for_nodes(const AgentSpec& spec) {
   if (!launcher_ && members_.size() < wanted() && spec.say)
     spec.say("waiting for " + counted_nodes(wanted()) + "; run there: " + invitation());
   const Instant until = now() + ticks(config_.start_timeout);
-  while (members_.size() < wanted()) {
+  Instant last = now();
+  for (std::size_t before = members_.size(); members_.size() < wanted(); before = members_.size()) {
+    if (now() >= std::min(until, last + kLateNodes) && is_enough(spec)) {
+      if (spec.say)
+        spec.say("starting without " + counted_nodes(wanted() - members_.size()) + "; others may join later");
+      return;
+    }
     if (now() >= until) {
       char text[64];
       std::snprintf(text, sizeof text, "within %.4g s", Seconds(config_.start_timeout).count());
@@ -218,13 +226,27 @@ void ClusterEngine::wait_for_nodes(const AgentSpec& spec) {
     if (const auto which = await_one(link_.get(), spec.interrupts, std::min(until, now() + kLook)); which && *which > 0)
       throw StartInterrupted(who() + "interrupted while nodes were joining");
     take_notices(&spec);
+    if (members_.size() > before) last = now();
     if (const auto gone = local_.lost(); !gone.empty()) throw EngineError(who() + gone.front().why);
     if (!launcher_) continue;
-    for (const auto& ended : launcher_->ended())
-      if (launched_.contains(ended.node))
-        throw EngineError(who() + "the agent on node " + in_quotes(ended.node) +
-                          " ended before it joined: " + ended.why);
+    for (const auto& ended : launcher_->ended()) {
+      if (!launched_.contains(ended.node)) continue;
+      const std::string why =
+          who() + "the agent on node " + in_quotes(ended.node) + " ended before it joined: " + ended.why;
+      if (!spec.enough) throw EngineError(why);
+      log_warning(why);
+      launched_.erase(ended.node);
+      to_replace_.insert(ended.node);
+    }
   }
+}
+
+bool ClusterEngine::is_enough(const AgentSpec& spec) const {
+  if (!spec.enough) return false;
+  std::vector<AgentHandle> here;
+  here.push_back(head_offer());
+  for (const auto& [index, notice] : members_) here.push_back(handle_of(notice));
+  return spec.enough(here);
 }
 
 // ---------------------------------------------------------------- what the head agent says
@@ -275,13 +297,18 @@ AgentHandle ClusterEngine::handle_of(const head_link::Joined& notice) const {
 
 void ClusterEngine::offer_head() {
   told_head_address_ = head_address();
+  news_.push_back(head_offer());
+}
+
+/// The head without its socket.
+AgentHandle ClusterEngine::head_offer() const {
   AgentHandle head;
   head.name = head_.name;
-  head.address = told_head_address_;
+  head.address = head_address();
   head.resources = head_.resources;
   head.gpu_ids = head_.gpu_ids;
   head.works = head_.works;
-  news_.push_back(std::move(head));
+  return head;
 }
 
 /// A node that joined over the loopback is on the head's machine.

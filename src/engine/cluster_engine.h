@@ -26,8 +26,8 @@ class ClusterEngine : public Engine {
   ClusterEngine(EngineConfig config, std::unique_ptr<Launcher> launcher);
   ~ClusterEngine() override;
 
-  /// Waits until all nodes have joined. Throws EngineError that says which have not, and how an agent joins by hand;
-  /// StartInterrupted.
+  /// Waits until all nodes have joined, or enough of them and no other for some seconds. Throws EngineError that says
+  /// which have not, and how an agent joins by hand; StartInterrupted.
   std::vector<AgentHandle> start(const AgentSpec& spec) override;
   std::vector<LostNode> lost() override;
   std::vector<AgentHandle> joined() override;
@@ -57,6 +57,8 @@ class ClusterEngine : public Engine {
   AgentHandle handle_of(const head_link::Joined& notice) const;
   std::string address_of(const head_link::Joined& notice) const;
   std::string head_address() const;
+  AgentHandle head_offer() const;
+  bool is_enough(const AgentSpec& spec) const;
   void offer_head();
 
   const EngineConfig config_;

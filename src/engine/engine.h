@@ -11,13 +11,6 @@
 
 namespace lockstep::engine {
 
-/// What the caller wants of an engine.
-struct AgentSpec {
-  int nodes = 1;                                  ///< an engine that spans nodes has its own number
-  std::vector<int> interrupts{};                  ///< descriptors; start() gives up when one is readable
-  std::function<void(const std::string&)> say{};  ///< called with lines for the user, maybe none
-};
-
 /// start() was interrupted.
 class StartInterrupted : public EngineError {
   using EngineError::EngineError;
@@ -32,6 +25,15 @@ struct AgentHandle {
   std::vector<std::string> gpu_ids;         ///< as CUDA_VISIBLE_DEVICES names them
   bool works = true;                        ///< it takes workers
   sys::Descriptor socket;  ///< the head's control connection (connection.h); other agents are reached through the head
+};
+
+/// What the caller wants of an engine.
+struct AgentSpec {
+  int nodes = 1;                                  ///< an engine that spans nodes has its own number
+  std::vector<int> interrupts{};                  ///< descriptors; start() gives up when one is readable
+  std::function<void(const std::string&)> say{};  ///< called with lines for the user, maybe none
+  /// Whether these nodes are enough, so that start() does not fail if others do not come; none: all must come.
+  std::function<bool(const std::vector<AgentHandle>&)> enough{};
 };
 
 /// A node that is gone, and why.

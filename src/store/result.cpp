@@ -22,6 +22,7 @@ Result Result::from_path(const std::filesystem::path& run) {
   if (!checkpoints.empty()) result.checkpoint = checkpoints.back().checkpoint;
   result.best_checkpoints = store::best_checkpoints(checkpoints, view.checkpoint_config);
   result.failures = view.record.failures;
+  result.world_sizes = view.record.world_sizes();
   result.error = view.record.error;
   result.trainer = view.record.trainer;
   return result;

@@ -174,6 +174,12 @@ void RunRecord::end_attempt(const std::string& outcome, double time) {
   attempts.back().ended = time;
 }
 
+std::vector<int> RunRecord::world_sizes() const {
+  std::vector<int> sizes;
+  for (const AttemptRecord& each : attempts) sizes.push_back(each.world_size);
+  return sizes;
+}
+
 void RunRecord::sign(double time) {
   driver = DriverProcess::current();
   updated = time;

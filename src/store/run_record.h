@@ -15,8 +15,10 @@ struct AttemptRecord {
   int number = 0;
   double started = 0, ended = 0;  ///< seconds since 1970; ended is 0 while it runs
   int world_size = 1;
-  std::vector<std::string> nodes;   ///< names of the nodes that its workers are on
-  std::string outcome = "running";  ///< running, finished, failed, interrupted, stopped; died: its driver was killed
+  std::vector<std::string> nodes;  ///< names of the nodes that its workers are on
+  /// running, finished, failed, interrupted, stopped, preempted; died: its driver was killed; resized: an elastic run
+  /// went on with more workers
+  std::string outcome = "running";
 };
 
 /// The process that drives a run, or drove it.
@@ -35,7 +37,7 @@ struct RunRecord {
   std::string name;
   std::string state = "running";  ///< running, finished, failed, interrupted, stopped, preempted
   std::string trainer;
-  int num_workers = 1;
+  int num_workers = 1;                            ///< of an elastic run the most
   int attempt = 0;                                ///< the latest
   double created = 0, updated = 0, finished = 0;  ///< seconds since 1970; 0: not yet
   std::int64_t training_iteration = 0;
@@ -58,6 +60,8 @@ struct RunRecord {
   void begin_attempt(int number, int world_size, std::vector<std::string> nodes, double time);
   /// Ends the running attempt, if there is one.
   void end_attempt(const std::string& outcome, double time);
+  /// The sizes of all attempts.
+  std::vector<int> world_sizes() const;
   /// Enters the calling process as the driver, and the time of the update.
   void sign(double time);
 

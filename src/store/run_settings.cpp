@@ -16,6 +16,9 @@ Value stored_value(const T& value) {
 }
 Value stored_value(const std::filesystem::path& value) { return value.native(); }
 Value stored_value(const std::chrono::duration<double>& value) { return value.count(); }
+Value stored_value(const WorkerCount& value) {
+  return value.is_elastic() ? Value::array({value.least, value.most}) : Value(value.least);
+}
 template <class T>
 Value stored_value(const std::optional<T>& value) {
   return value ? stored_value(*value) : Value(nullptr);
@@ -28,6 +31,9 @@ void read_setting(const Value& value, T& field) {
 void read_setting(const Value& value, std::filesystem::path& field) { field = value.get<std::string>(); }
 void read_setting(const Value& value, std::chrono::duration<double>& field) {
   field = std::chrono::duration<double>(value.get<double>());
+}
+void read_setting(const Value& value, WorkerCount& field) {
+  field = value.is_array() ? WorkerCount(value.at(0).get<int>(), value.at(1).get<int>()) : value.get<int>();
 }
 template <class T>
 void read_setting(const Value& value, std::optional<T>& field) {

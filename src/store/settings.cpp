@@ -33,6 +33,10 @@ std::string value_text(double value) {
 std::string value_text(int value) { return std::to_string(value); }
 std::string value_text(std::int64_t value) { return std::to_string(value); }
 std::string value_text(std::uint64_t value) { return std::to_string(value); }
+std::string value_text(const WorkerCount& value) {
+  if (!value.is_elastic()) return std::to_string(value.least);
+  return "(" + std::to_string(value.least) + ", " + std::to_string(value.most) + ")";
+}
 std::string value_text(bool value) { return value ? "True" : "False"; }
 std::string value_text(Duration value) { return value_text(value.count()); }
 std::string value_text(const std::string& value) { return in_single_quotes(value); }
@@ -79,6 +83,7 @@ void check_settings(const Struct& given) {
 
 namespace allowed {
 
+bool workers(const WorkerCount& value) { return value.is_elastic() || value.least >= 1; }
 bool count_or_nothing(const std::optional<int>& value) { return !value || *value >= 0; }
 bool seconds(const Duration& value) { return value.count() > 0 && std::isfinite(value.count()); }
 bool seconds_or_nothing(const std::optional<Duration>& value) { return !value || seconds(*value); }
@@ -102,6 +107,9 @@ bool tail(const std::string& value) { return is_one_of(value, {"pad", "drop", "u
 
 std::optional<WrongSetting> problem_of(const ScalingConfig& scaling) {
   if (auto problem = problem_of_one(scaling)) return problem;
+  const WorkerCount& workers = scaling.num_workers;
+  if (workers.least < 1 || workers.least > workers.most)
+    return WrongSetting{"num_workers", "it must be (minimum, maximum), two ints of at least 1, such as (2, 8)"};
   constexpr auto kResources = "resources_per_worker";
   for (const auto& [name, amount] : scaling.resources_per_worker) {
     if (name.empty()) return WrongSetting{kResources, "the name '' is not the name of a resource"};

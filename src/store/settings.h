@@ -45,6 +45,7 @@ template <int least>
 bool from(const int& value) {
   return value >= least;
 }
+bool workers(const WorkerCount& value);
 bool count_or_nothing(const std::optional<int>& value);
 bool seconds(const std::chrono::duration<double>& value);
 bool seconds_or_nothing(const std::optional<std::chrono::duration<double>>& value);
@@ -66,11 +67,13 @@ template <>
 struct Settings<ScalingConfig> {
   static constexpr const char* kName = "ScalingConfig";
   static constexpr std::tuple kFields{
-      Setting{"num_workers", &ScalingConfig::num_workers, "an int of at least 1", allowed::from<1>},
+      Setting{"num_workers", &ScalingConfig::num_workers, "an int of at least 1", allowed::workers},
       Setting{"use_gpu", &ScalingConfig::use_gpu, "True or False"},
       Setting{"resources_per_worker", &ScalingConfig::resources_per_worker, "a dict such as {\"CPU\": 2} or None"},
       Setting{"placement_strategy", &ScalingConfig::placement_strategy,
-              "one of 'PACK', 'SPREAD', 'STRICT_PACK', 'STRICT_SPREAD'", allowed::strategy}};
+              "one of 'PACK', 'SPREAD', 'STRICT_PACK', 'STRICT_SPREAD'", allowed::strategy},
+      Setting{"resize_interval", &ScalingConfig::resize_interval, "a positive number of seconds or a timedelta",
+              allowed::seconds}};
 };
 
 template <>

@@ -26,6 +26,15 @@ bool is_closed(int socket, int milliseconds = 0) {
   return ::poll(&item, 1, milliseconds) == 1;
 }
 
+driver::NodeOffer offer_of(const engine::AgentHandle& handle) {
+  driver::NodeOffer offer{handle.name, handle.address, {}, {}};
+  for (const auto& [name, amount] : handle.resources)
+    if (name != "GPU") offer.amounts[name] = driver::to_amount(amount);
+  for (const std::string& id : handle.gpu_ids) offer.gpus.push_back({id, driver::kWhole});
+  offer.lost = !handle.works;
+  return offer;
+}
+
 }  // namespace
 
 void ProcessAgents::start(const Watcher& watcher) {
@@ -46,6 +55,12 @@ void ProcessAgents::start_locked(const Watcher& watcher) {
   engine::AgentSpec spec = spec_;
   spec.interrupts = watcher.interrupts;
   spec.say = watcher.say;
+  if (watcher.enough)
+    spec.enough = [&](const std::vector<engine::AgentHandle>& handles) {
+      std::vector<driver::NodeOffer> here;
+      for (const auto& handle : handles) here.push_back(offer_of(handle));
+      return watcher.enough(here);
+    };
   auto handles = started->start(spec);
   control_ = std::move(handles.front().socket);
   nodes_.clear();
@@ -62,12 +77,7 @@ void ProcessAgents::take_in(const engine::AgentHandle& handle) {
     none.lost = true;
     nodes_.resize(index + 1, none);
   }
-  driver::NodeOffer offer{handle.name, handle.address, {}, {}};
-  for (const auto& [name, amount] : handle.resources)
-    if (name != "GPU") offer.amounts[name] = driver::to_amount(amount);
-  for (const std::string& id : handle.gpu_ids) offer.gpus.push_back({id, driver::kWhole});
-  offer.lost = !handle.works;
-  nodes_[index] = std::move(offer);
+  nodes_[index] = offer_of(handle);
   lost_.erase(handle.node);
 }
 
@@ -90,6 +100,12 @@ void ProcessAgents::mark_lost(std::vector<driver::NodeOffer>& nodes) {
   look_for_losses();
   for (const int node : lost_)
     if (const auto index = static_cast<std::size_t>(node); index < nodes.size()) nodes[index].lost = true;
+}
+
+void ProcessAgents::leave(int node) {
+  const std::lock_guard lock(mutex_);
+  lost_.insert(node);
+  if (const auto index = static_cast<std::size_t>(node); index < nodes_.size()) nodes_[index].lost = true;
 }
 
 void ProcessAgents::sweep_if_dead(bool is_dying) {
@@ -176,6 +192,10 @@ std::optional<driver::RunOutcome> AgentSlot::run(driver::RunPlan& plan, std::uin
   }
   lease_.set_driven(driven);
   plan.wiring.place = [this, &plan] { return place(plan); };
+  plan.wiring.room = [this, &plan] {
+    return lease_.room(plan.options.scaling, [this](auto& nodes) { agents_.mark_lost(nodes); });
+  };
+  plan.wiring.leave = [this](int node) { agents_.leave(node); };
   try {
     const auto reconnect = [&, this] {
       disconnect();
@@ -199,13 +219,15 @@ std::optional<driver::RunOutcome> AgentSlot::run(driver::RunPlan& plan, std::uin
   }
 }
 
-/// After a loss it waits for another node, unless the workers fit on the others without crowding them.
+/// After a loss it waits for another node, unless the workers fit on the others without crowding them, or an elastic
+/// run has enough with them.
 std::optional<driver::Placement> AgentSlot::place(const driver::RunPlan& plan) {
   const auto mark_lost = [this](auto& nodes) { agents_.mark_lost(nodes); };
   const bool may_wait = agents_.may_get_nodes();
   try {
     auto placement = lease_.place(plan.options.scaling, plan.program.fork_server.env, mark_lost);
-    if (may_wait && placement.crowded) return std::nullopt;
+    const bool is_enough = placement.world_size() > plan.options.scaling.num_workers.least;
+    if (may_wait && placement.crowded && !is_enough) return std::nullopt;
     return placement;
   } catch (const Error&) {
     if (may_wait) return std::nullopt;

@@ -39,6 +39,8 @@ class ProcessAgents {
   struct Watcher {
     std::vector<int> interrupts;
     std::function<void(const std::string&)> say;
+    /// Whether a run can begin with these nodes if others do not come; none: it waits for all.
+    std::function<bool(const std::vector<driver::NodeOffer>&)> enough;
   };
 
   /// Lets the engine start the agents, unless they run. Throws what the engine throws.
@@ -49,6 +51,8 @@ class ProcessAgents {
   std::vector<driver::NodeOffer> nodes();
   /// Marks the nodes that the engine has lost.
   void mark_lost(std::vector<driver::NodeOffer>& nodes);
+  /// Marks a node that will be taken away as lost.
+  void leave(int node);
   /// Whether fewer nodes than at the start are there, and it is worth while to wait for others.
   bool may_get_nodes();
   /// Ends the processes that a dead agent left behind. Called when a run is over. `is_dying`: the agent has closed the

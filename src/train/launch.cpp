@@ -92,7 +92,15 @@ void check(driver::RunPlan& plan) {
     throw ConfigError(
         "[trainer] workers that are replaced one by one do not go with keep_all_ranks, whose checkpoints need every "
         "rank's report, nor with a backend_cls, whose hooks call all workers, nor with workers that stay between runs");
-  if (plan.backend.service) plan.backend.service->check(plan.options.scaling.num_workers);
+  const WorkerCount& workers = plan.options.scaling.num_workers;
+  if (workers.is_elastic() && (plan.backend.service || plan.group.keep_workers))
+    throw ConfigError("[trainer] num_workers is (" + std::to_string(workers.least) + ", " +
+                      std::to_string(workers.most) + "); it must be an int " +
+                      (plan.group.keep_workers ? "for workers that stay between runs"
+                                               : "with Horovod, whose own elastic jobs have a minimum: "
+                                                 "HorovodConfig(elastic=True, min_workers=" +
+                                                     std::to_string(workers.least) + ")"));
+  if (plan.backend.service) plan.backend.service->check(workers.most);
 }
 
 /// The directories from which workers import must be on all nodes.
@@ -107,6 +115,8 @@ ProcessAgents::Watcher watcher_of(const driver::RunPlan& plan) {
   ProcessAgents::Watcher watcher;
   if (plan.wiring.signals != nullptr) watcher.interrupts.push_back(plan.wiring.signals->fd());
   if (plan.wiring.control != nullptr) watcher.interrupts.push_back(plan.wiring.control->fd());
+  if (const ScalingConfig& scaling = plan.options.scaling; scaling.num_workers.is_elastic())
+    watcher.enough = [scaling](const auto& nodes) { return driver::place_if_it_fits(scaling, nodes, {}).has_value(); };
   watcher.say = [verbose = plan.options.run.verbose](const std::string& text) {
     driver::Console(verbose, "none", driver::Screen::of_process()).line("lockstep: " + text);
   };

@@ -17,10 +17,6 @@ namespace {
 using driver::Amount;
 using driver::NodeOffer;
 
-bool asks_for_anything(const ScalingConfig& scaling) {
-  return std::ranges::any_of(driver::asked_per_worker(scaling), [](const auto& each) { return each.second > 0; });
-}
-
 Amount sum_of(const std::vector<NodeOffer>& nodes, const std::string& name) {
   Amount sum = 0;
   for (const NodeOffer& node : nodes) {
@@ -84,6 +80,7 @@ Declared& declared_here() {
 Holding holding_of(const ScalingConfig& scaling, const driver::Placement& placement,
                    const std::vector<NodeOffer>& nodes) {
   Holding holding;
+  holding.workers = placement.world_size();
   holding.held.resize(nodes.size());
   holding.sharers.resize(nodes.size());
   const auto asked = driver::asked_per_worker(scaling);
@@ -137,10 +134,12 @@ driver::Placement Lease::place(const ScalingConfig& scaling, const std::map<std:
                                const std::function<void(std::vector<NodeOffer>&)>& mark_lost) const {
   auto held = offers();
   mark_lost(held);
+  const bool is_elastic = scaling.num_workers.is_elastic();
   const bool has_lost = std::ranges::any_of(
       held, [](const NodeOffer& node) { return node.lost && (!node.amounts.empty() || !node.gpus.empty()); });
   // After a loss, other nodes may have more room than those that are left.
-  if (auto placement = driver::place_if_it_fits(scaling, held, env); placement && !(has_lost && placement->crowded))
+  if (auto placement = is_elastic ? std::nullopt : driver::place_if_it_fits(scaling, held, env);
+      placement && !(has_lost && placement->crowded))
     return *std::move(placement);
   auto nodes = pool_->nodes_();
   mark_lost(nodes);
@@ -149,6 +148,13 @@ driver::Placement Lease::place(const ScalingConfig& scaling, const std::map<std:
   held = offers();
   mark_lost(held);
   return driver::place(scaling, held, env);
+}
+
+int Lease::room(const ScalingConfig& scaling, const std::function<void(std::vector<NodeOffer>&)>& mark_lost) const {
+  if (pool_ == nullptr) return 0;
+  auto nodes = pool_->nodes_();
+  mark_lost(nodes);
+  return pool_->room(id_, scaling, nodes);
 }
 
 void Lease::set_driven(std::uint64_t run) const {
@@ -207,10 +213,32 @@ void ResourcePool::forget_parent() {
   queue_.clear();
 }
 
+std::optional<driver::Placement> ResourcePool::fit(const ScalingConfig& scaling, const std::vector<NodeOffer>& nodes,
+                                                   const std::list<Holding>& holdings) const {
+  auto left = left_of(nodes, holdings);
+  if (!driver::asks_for_cpus(driver::asked_per_worker(scaling))) share_cores(left, holdings, 0);
+  return driver::place_if_it_fits(scaling, left, {});
+}
+
+void ResourcePool::limit(const Holding& mine, ScalingConfig& scaling) const {
+  auto& [least, most] = scaling.num_workers;
+  if (!queue_.empty() && driver::asks_for_anything(driver::asked_per_worker(scaling)))
+    most = std::clamp(mine.workers, least, most);
+}
+
+int ResourcePool::room(std::uint64_t id, ScalingConfig scaling, const std::vector<NodeOffer>& nodes) const {
+  const std::lock_guard lock(mutex_);
+  auto others = holdings_;
+  const auto mine = std::ranges::find(others, id, &Holding::id);
+  if (mine == others.end()) return 0;
+  limit(*mine, scaling);
+  others.erase(mine);
+  const auto placement = fit(scaling, nodes, others);
+  return placement ? placement->world_size() : 0;
+}
+
 bool ResourcePool::try_hold(const Request& request, const std::vector<NodeOffer>& nodes) {
-  auto left = left_of(nodes, holdings_);
-  if (!driver::asks_for_cpus(driver::asked_per_worker(request.scaling))) share_cores(left, holdings_, 0);
-  const auto placement = driver::place_if_it_fits(request.scaling, left, {});
+  const auto placement = fit(request.scaling, nodes, holdings_);
   if (!placement) return false;
   Holding& holding = holdings_.emplace_back(holding_of(request.scaling, *placement, nodes));
   holding.id = next_id_++;
@@ -233,6 +261,7 @@ void ResourcePool::move(std::uint64_t id, const ScalingConfig& scaling, const st
   request.run = before.run;
   request.scaling = scaling;
   request.driven = before.driven;
+  limit(before, request.scaling);
   const bool is_held = try_hold(request, nodes);
   const std::string text = is_held ? "" : wait_text(request, nodes);
   if (!is_held) holdings_.push_back(before);
@@ -251,7 +280,7 @@ std::string ResourcePool::wait_text(const Request& request, const std::vector<No
     return "its turn, behind " + runs_text(runs);
   }
   for (const auto& [name, each] : driver::asked_per_worker(request.scaling)) {
-    const Amount needed = each * request.scaling.num_workers;
+    const Amount needed = each * request.scaling.num_workers.least;
     // There may be enough GPUs in sum, but only in fractions.
     if (each == 0 || (sum_of(left, name) >= needed && name != "GPU")) continue;
     needs.push_back(driver::amount_text(needed) + " " + name);
@@ -307,7 +336,8 @@ std::optional<Lease> ResourcePool::acquire(const Request& request) {
   const auto own = [&](const Holding& each) { return is_within(request, each); };
   // May overtake the queue: a run in it may wait for a run whose callback waits for this one, and waiting behind it
   // would never end.
-  const bool may_pass = !asks_for_anything(request.scaling) || std::ranges::any_of(holdings_, own);
+  const bool may_pass =
+      !driver::asks_for_anything(driver::asked_per_worker(request.scaling)) || std::ranges::any_of(holdings_, own);
   if (queue_.empty() || may_pass)
     if (auto lease = try_take(request, nodes)) return lease;
   check_not_own(request, nodes);

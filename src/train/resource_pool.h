@@ -24,6 +24,7 @@ struct Holding {
   std::uint64_t driven = 0;             ///< DrivenRun::id(); 0: no run uses it now, the workers are only kept
   std::vector<driver::NodeOffer> held;  ///< by node: amounts it asked for, and GPUs (`free` is its part)
   std::vector<int> sharers;             ///< by node: workers that asked for no CPU and share cores
+  int workers = 0;
 };
 
 /// The resources that `placement` uses.
@@ -49,10 +50,13 @@ class Lease {
   /// cores. Throws EngineError if it was released.
   std::vector<driver::NodeOffer> offers() const;
   /// Where the workers of the next attempt run, within the lease. `mark_lost` marks lost nodes; what the run held there
-  /// is taken from other nodes. Throws ConfigError if they do not have that much at all, and EngineError if other runs
+  /// is taken from other nodes. An elastic run takes all that it can use, but no more than it holds while other runs
+  /// wait for resources. Throws ConfigError if the nodes do not have that much at all, and EngineError if other runs
   /// hold it.
   driver::Placement place(const ScalingConfig& scaling, const std::map<std::string, std::string>& env,
                           const std::function<void(std::vector<driver::NodeOffer>&)>& mark_lost) const;
+  /// The number of workers that place() would place now; 0 if they do not fit.
+  int room(const ScalingConfig& scaling, const std::function<void(std::vector<driver::NodeOffer>&)>& mark_lost) const;
   /// Says which run (DrivenRun::id()) uses it now; 0: none.
   void set_driven(std::uint64_t run) const;
   void release();
@@ -112,9 +116,15 @@ class ResourcePool {
 
   std::vector<driver::NodeOffer> offers_of(std::uint64_t id) const;
   void move(std::uint64_t id, const ScalingConfig& scaling, const std::vector<driver::NodeOffer>& nodes);
+  int room(std::uint64_t id, ScalingConfig scaling, const std::vector<driver::NodeOffer>& nodes) const;
+  /// The run takes no more than it holds while others wait for resources.
+  void limit(const Holding& mine, ScalingConfig& scaling) const;
   void release(std::uint64_t id);
   void set_driven(std::uint64_t id, std::uint64_t run);
   void forget_parent();
+  /// Where the workers would run, besides `holdings`.
+  std::optional<driver::Placement> fit(const ScalingConfig& scaling, const std::vector<driver::NodeOffer>& nodes,
+                                       const std::list<Holding>& holdings) const;
   /// Adds what the request asks for to the end of `holdings_`, if that is free.
   bool try_hold(const Request& request, const std::vector<driver::NodeOffer>& nodes);
   std::optional<Lease> try_take(const Request& request, const std::vector<driver::NodeOffer>& nodes);

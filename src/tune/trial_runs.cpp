@@ -104,7 +104,11 @@ int TrialRuns::fitting(const DataParallelTrainer& trainer) {
   const ScalingConfig& scaling = trainer.options_.scaling;
   std::map<std::string, double> each = scaling.resources_per_worker;
   if (scaling.use_gpu) each.emplace("GPU", 1);
-  return fitting(std::move(each), scaling.num_workers);
+  const auto [least, most] = scaling.num_workers;
+  if (least != most)
+    throw ConfigError("[tune] num_workers is (" + std::to_string(least) + ", " + std::to_string(most) +
+                      "); it must be an int for trials, which run side by side");
+  return fitting(std::move(each), most);
 }
 
 int TrialRuns::fitting(std::map<std::string, double> each, int workers) {

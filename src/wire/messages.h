@@ -341,9 +341,25 @@ struct HoldReports {
   LOCKSTEP_FIELDS();
 };
 
-/// The function ends after this many reports.
+/// The function ends after this many reports. `restarts`: the run goes on with other workers, so the function does not
+/// end by itself, even if it asks whether it should.
 struct EndAfter {
   static constexpr const char* kName = "end_after";
+  int reports = 0;
+  bool restarts = false;
+  LOCKSTEP_FIELDS(reports, restarts);
+};
+
+/// The attempt will end at the next checkpoint. Answer ReportsPaused, and let no later report return before LetPass or
+/// EndAfter has come for it.
+struct PauseReports {
+  static constexpr const char* kName = "pause_reports";
+  LOCKSTEP_FIELDS();
+};
+
+/// After PauseReports: this many reports may return; -1: all.
+struct LetPass {
+  static constexpr const char* kName = "let_pass";
   int reports = 0;
   LOCKSTEP_FIELDS(reports);
 };
@@ -438,6 +454,13 @@ struct ReportsHeld {
   LOCKSTEP_FIELDS(reports);
 };
 
+/// The answer to PauseReports: the number of the report that waits or will.
+struct ReportsPaused {
+  static constexpr const char* kName = "reports_paused";
+  int reports = 0;
+  LOCKSTEP_FIELDS(reports);
+};
+
 /// The answer to Settle: everything that was reported is written, and CheckpointWritten is sent.
 struct Settled {
   static constexpr const char* kName = "settled";
@@ -493,9 +516,9 @@ using DriverToAgent = std::variant<Configure, StartAttempt, StopAttempt, StartWo
 using AgentToDriver = std::variant<AgentReady, AgentFailed, NodeLost, Preempted, WorkerStarted, WorkerAlive,
                                    KeptWorkers, LogText, FromWorker, WorkerStacks, WorkerExited, AttemptEnded>;
 using DriverToWorker = std::variant<Begin, Payload, MeetingDone, CheckpointGiven, Interrupt, Settle, Preempt,
-                                    HoldReports, EndAfter, GoOn, Call, CallsOver, Lease>;
+                                    HoldReports, EndAfter, PauseReports, LetPass, GoOn, Call, CallsOver, Lease>;
 using WorkerToDriver =
-    std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, StopWanted, ReportsHeld, Settled, Heartbeat,
-                 MeetingEntered, CallsAwaited, CallDone, WorkerFinished, WorkerFailed>;
+    std::variant<WorkerReady, Reports, CheckpointWritten, CheckpointWanted, StopWanted, ReportsHeld, ReportsPaused,
+                 Settled, Heartbeat, MeetingEntered, CallsAwaited, CallDone, WorkerFinished, WorkerFailed>;
 
 }  // namespace lockstep::wire

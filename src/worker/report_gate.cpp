@@ -31,13 +31,14 @@ void ReportGate::accept(const std::function<void()>& add) {
 bool ReportGate::wait() {
   std::unique_lock lock(mutex_);
   const auto may_pass = [&](bool answered) {
-    return open_ || end_after_ || (!holds_ && (!answered || gone_on_ >= made_));
+    const bool waits = holds_ || (passing_ && made_ > *passing_) || (answered && gone_on_ < made_);
+    return open_ || end_after_ || !waits;
   };
   if (answered_ && !leads_ && gone_on_ >= made_ - 1)
     changed_.wait_for(lock, kLongestLag, [&] { return may_pass(true); });
   changed_.wait(lock, [&] { return may_pass(answered_ && leads_); });
   current_.reset();
-  return has_ended() && !asked_;
+  return has_ended() && (!asked_ || restarts_);
 }
 
 int ReportGate::hold() {
@@ -51,9 +52,24 @@ bool ReportGate::holds() const {
   return holds_;
 }
 
-void ReportGate::end_after(int reports) {
+void ReportGate::end_after(int reports, bool restarts) {
   const std::lock_guard lock(mutex_);
   end_after_ = reports;
+  restarts_ = restarts;
+  changed_.notify_all();
+}
+
+int ReportGate::pause() {
+  const std::lock_guard lock(mutex_);
+  passing_ = 0;
+  paused_ = true;
+  return current_.value_or(made_ + 1);
+}
+
+void ReportGate::let_pass(int reports) {
+  const std::lock_guard lock(mutex_);
+  passing_ = reports < 0 ? std::nullopt : std::optional(reports);
+  paused_ = passing_.has_value();
   changed_.notify_all();
 }
 
@@ -77,7 +93,7 @@ void ReportGate::open() {
 bool ReportGate::is_over() {
   const std::lock_guard lock(mutex_);
   asked_ = true;
-  return has_ended();
+  return has_ended() && !restarts_;
 }
 
 }  // namespace lockstep::worker

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -40,7 +41,14 @@ class ReportGate {
   int hold();
   /// Whether hold() has been called.
   bool holds() const;
-  void end_after(int reports);
+  /// `restarts`: the function ends even if it calls is_over(), which stays false.
+  void end_after(int reports, bool restarts = false);
+  /// From now on each report waits until let_pass() or end_after() has come for it. Returns as hold() does.
+  int pause();
+  /// Also within accept().
+  bool is_paused() const { return paused_; }
+  /// So many reports may return; -1: all.
+  void let_pass(int reports);
   void go_on(int reports);
   /// Accepts no more reports. When this returns, all accepted reports are queued.
   void settle();
@@ -58,13 +66,16 @@ class ReportGate {
 
   const bool answered_, leads_;
 
+  std::atomic<bool> paused_ = false;
+
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   int made_;
   int gone_on_;
   std::optional<int> current_;  ///< the index of the current report
   std::optional<int> end_after_;
-  bool holds_ = false, settled_ = false, open_ = false, asked_ = false;
+  std::optional<int> passing_;  ///< after pause(): so many reports may return
+  bool holds_ = false, settled_ = false, open_ = false, asked_ = false, restarts_ = false;
 };
 
 }  // namespace lockstep::worker

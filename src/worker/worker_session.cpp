@@ -170,7 +170,7 @@ void WorkerSession::add_report(Bytes metrics, bool with_checkpoint, bool preempt
   report.has_checkpoint = with_checkpoint;
   report.metrics = std::move(metrics);
   report.preempted = preempted;
-  outbox_->add(std::move(report), begin_.answered);
+  outbox_->add(std::move(report), begin_.answered || gate_->is_paused());
   ++progress_;
 }
 
@@ -411,7 +411,11 @@ void WorkerSession::obey(wire::DriverToWorker& message) {
   } else if (std::holds_alternative<wire::HoldReports>(message)) {
     outbox_->add(wire::encode(wire::ReportsHeld{gate_->hold()}));
   } else if (const auto* end = std::get_if<wire::EndAfter>(&message)) {
-    gate_->end_after(end->reports);
+    gate_->end_after(end->reports, end->restarts);
+  } else if (std::holds_alternative<wire::PauseReports>(message)) {
+    outbox_->add(wire::encode(wire::ReportsPaused{gate_->pause()}));
+  } else if (const auto* pass = std::get_if<wire::LetPass>(&message)) {
+    gate_->let_pass(pass->reports);
   } else if (const auto* on = std::get_if<wire::GoOn>(&message)) {
     gate_->go_on(on->reports);
   } else {

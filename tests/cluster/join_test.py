@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -60,6 +62,36 @@ def test_an_agent_may_come_in_place_of_a_lost_one(cluster: JoinCluster) -> None:
     result = driver.finish()
     assert [note["host"] for note in cluster.noted(1, 2)] == ["head", "a"]
     assert "node a is lost" in result["failures"][0][2]
+
+
+def test_an_elastic_run_goes_on_with_the_rest_and_grows_when_an_agent_joins(cluster: JoinCluster) -> None:
+    options = '{"most": 2, "strategy": "STRICT_SPREAD", "pause": 0.1, "enough": 2}'
+    driver = cluster.run(SCRIPT, 1, 10000, options, nodes=2)
+    assert [note["host"] for note in cluster.noted(0, 2)] == ["head", "a"]
+    cluster.stop_agents("a")
+    assert [note["world_size"] for note in cluster.noted(1, 1)] == [1], "nobody waits for another node"
+    cluster.join("a")
+    notes = cluster.noted(2, 2)
+    assert [note["host"] for note in notes] == ["head", "a"]
+    result = driver.finish()
+    assert [failure[0] for failure in result["failures"]] == ["node"], "growing is no failure"
+    record = json.loads((cluster.runs / "run" / "run.json").read_text())
+    assert [attempt["world_size"] for attempt in record["attempts"]] == [2, 1, 2]
+    assert [attempt["outcome"] for attempt in record["attempts"]] == ["failed", "resized", "finished"]
+
+
+def test_an_elastic_run_goes_on_without_a_node_that_is_taken_away(cluster: JoinCluster) -> None:
+    options = '{"most": 2, "strategy": "STRICT_SPREAD", "pause": 0.1, "enough": 1}'
+    driver = cluster.run(SCRIPT, 1, 10000, options, nodes=2)
+    cluster.noted(0, 2)
+    cluster.stop_agents("a", signal.SIGTERM)
+    assert [note["host"] for note in cluster.noted(1, 1)] == ["head"]
+    assert driver.finish()["failures"] == []
+    record = json.loads((cluster.runs / "run" / "run.json").read_text())
+    assert [(attempt["world_size"], attempt["outcome"]) for attempt in record["attempts"]] == [
+        (2, "resized"),
+        (1, "finished"),
+    ]
 
 
 def test_the_head_may_be_idle(cluster: JoinCluster) -> None:

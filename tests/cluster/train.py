@@ -19,6 +19,8 @@ OPTIONS: dict[str, Any] = {
     "pause": 0.0,
     "hold": None,
     "resources": None,
+    "most": None,
+    "enough": None,
     **json.loads(sys.argv[3] if len(sys.argv) > 3 else "{}"),
 }
 
@@ -49,13 +51,20 @@ def train(config: dict[str, Any]) -> None:
         values = session.broadcast_from_rank_zero([epoch])
         if epoch == config["hold"] and attempt == 0:  # something happens to a node meanwhile
             time.sleep(600)
+        if attempt == config["enough"] and epoch >= start + 2:
+            break
         checkpoint = Checkpoint.from_dict({"epoch": epoch, "weights": [1.0] * 1000})
         session.report({"epoch": values[0], "rank": rank}, checkpoint=checkpoint)
 
 
-config = {"epochs": int(sys.argv[2]), "pause": OPTIONS["pause"], "hold": OPTIONS["hold"], "notes": os.environ["NOTES"]}
+config = {"epochs": int(sys.argv[2]), "notes": os.environ["NOTES"]}
+config |= {name: OPTIONS[name] for name in ("pause", "hold", "enough")}
+workers = int(sys.argv[1])
 scaling = ScalingConfig(
-    num_workers=int(sys.argv[1]), placement_strategy=OPTIONS["strategy"], resources_per_worker=OPTIONS["resources"]
+    num_workers=workers if OPTIONS["most"] is None else (workers, OPTIONS["most"]),
+    placement_strategy=OPTIONS["strategy"],
+    resources_per_worker=OPTIONS["resources"],
+    resize_interval=0.1,
 )
 failure = FailureConfig(max_failures=OPTIONS["max_failures"])
 if OPTIONS["restore"]:

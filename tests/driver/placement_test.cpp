@@ -17,7 +17,7 @@ NodeOffer machine(double cpus, int gpus = 0, std::map<std::string, double> more 
   return made;
 }
 
-ScalingConfig asking(int workers, bool use_gpu = false, std::map<std::string, double> resources = {},
+ScalingConfig asking(WorkerCount workers, bool use_gpu = false, std::map<std::string, double> resources = {},
                      std::string strategy = "PACK") {
   ScalingConfig config;
   config.num_workers = workers;
@@ -27,7 +27,7 @@ ScalingConfig asking(int workers, bool use_gpu = false, std::map<std::string, do
   return config;
 }
 
-ScalingConfig by(const std::string& strategy, int workers, std::map<std::string, double> resources = {}) {
+ScalingConfig by(const std::string& strategy, WorkerCount workers, std::map<std::string, double> resources = {}) {
   return asking(workers, false, std::move(resources), strategy);
 }
 
@@ -232,6 +232,42 @@ TEST(Placement, WhatNodesHaveTogetherIsSaid) {
   EXPECT_NE(refused(by("PACK", 2, {{"CPU", 3}}), {machine(4), machine(2)}), "") << "6 cores, but not 2 times 3";
 }
 
+TEST(Placement, AnElasticRunHasAsManyWorkersAsFit) {
+  const auto size = [](const ScalingConfig& scaling, const std::vector<NodeOffer>& nodes) {
+    return place(scaling, nodes, {}).world_size();
+  };
+  const std::vector nodes{machine(4), machine(2)};
+  EXPECT_EQ(size(by("PACK", {1, 8}, {{"CPU", 1}}), nodes), 6);
+  EXPECT_EQ(size(by("PACK", {1, 8}, {{"CPU", 2}}), nodes), 3);
+  EXPECT_EQ(size(by("PACK", {1, 5}, {{"CPU", 1}}), nodes), 5);
+  EXPECT_EQ(size(by("SPREAD", {1, 8}, {{"CPU", 1}}), nodes), 6);
+  EXPECT_EQ(size(by("STRICT_PACK", {1, 8}, {{"CPU", 1}}), nodes), 4);
+  EXPECT_EQ(size(by("STRICT_SPREAD", {1, 8}, {{"CPU", 1}}), nodes), 2);
+  EXPECT_EQ(size(asking({1, 8}, true), {machine(1, 3)}), 3) << "more GPUs than cores";
+  EXPECT_EQ(size(asking({1, 8}, true, {{"GPU", 0.5}}), {machine(1, 3)}), 6);
+  EXPECT_EQ(size(asking({1, 8}, false, {{"slot", 1}}), {machine(1, 0, {{"slot", 4}})}), 4);
+}
+
+TEST(Placement, ElasticWorkersThatAskForNothingHaveACoreEach) {
+  EXPECT_EQ(place(by("PACK", {1, 8}), {machine(4), machine(2)}, {}).world_size(), 6);
+  const auto spread = place(by("SPREAD", {1, 8}), {machine(4), machine(2)}, {});
+  EXPECT_EQ(nodes_of(spread), (std::vector<int>{0, 0, 0, 0, 1, 1}));
+  EXPECT_FALSE(spread.crowded);
+  const auto crowded = place(by("PACK", {3, 8}), {machine(2)}, {});
+  EXPECT_EQ(crowded.world_size(), 3) << "the least number is placed anyway, as without a range";
+  EXPECT_TRUE(crowded.crowded);
+}
+
+TEST(Placement, AnElasticRunIsRefusedIfTheLeastNumberDoesNotFit) {
+  EXPECT_EQ(refused(by("PACK", {3, 8}, {{"CPU", 1}}), {machine(2)}),
+            "[resources] 3 workers with 1 CPU each need 3 CPU, but this machine has 2; ask for fewer workers or less "
+            "CPU per worker");
+  auto lost = machine(4);
+  lost.lost = true;
+  EXPECT_EQ(place(by("PACK", {1, 8}, {{"CPU", 1}}), {machine(2), lost}, {}).world_size(), 2);
+  EXPECT_NE(refused(by("PACK", {3, 8}, {{"CPU", 1}}), {machine(2), lost}), "");
+}
+
 /// Whatever is asked of whatever cluster: nothing is given twice, and the numbers of the ranks agree.
 TEST(Placement, NothingIsGivenTwice) {
   std::mt19937 random(7);
@@ -247,12 +283,19 @@ TEST(Placement, NothingIsGivenTwice) {
     if (use_gpu) resources["GPU"] = kGpus[static_cast<std::size_t>(upto(4))];
     if (upto(1) == 0) resources["CPU"] = 0.5 * upto(4);
     if (upto(3) == 0) resources["licence"] = 1;
+    const int least = 1 + upto(7), most = least + upto(1) * upto(7);
     const ScalingConfig scaling =
-        asking(1 + upto(7), use_gpu, resources, kStrategies[static_cast<std::size_t>(upto(3))]);
+        asking({least, most}, use_gpu, resources, kStrategies[static_cast<std::size_t>(upto(3))]);
     const auto placement = place_if_it_fits(scaling, nodes, {});
     if (!placement) continue;
     ++placed;
-    ASSERT_EQ(placement->world_size(), scaling.num_workers);
+    ASSERT_GE(placement->world_size(), least);
+    ASSERT_LE(placement->world_size(), most);
+    if (asks_for_anything(asked_per_worker(scaling)) && placement->world_size() < most) {
+      ScalingConfig larger = scaling;
+      larger.num_workers = placement->world_size() + 1;
+      ASSERT_FALSE(place_if_it_fits(larger, nodes, {})) << "as many as fit";
+    }
     const auto asked = asked_per_worker(scaling);
     std::map<std::pair<int, std::string>, Amount> gpus;
     std::map<int, int> local;

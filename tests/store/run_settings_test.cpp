@@ -13,7 +13,8 @@ RunSettings unusual() {
   settings.scaling = {.num_workers = 3,
                       .use_gpu = true,
                       .resources_per_worker = {{"CPU", 2}, {"GPU", 0.5}},
-                      .placement_strategy = "SPREAD"};
+                      .placement_strategy = "SPREAD",
+                      .resize_interval = duration<double>(5)};
   settings.run.failure = {.max_failures = -1, .count_node_failures = true};
   settings.run.checkpoint = {.num_to_keep = 2,
                              .score_attribute = "val/loss",
@@ -47,6 +48,7 @@ TEST(RunSettings, StandInOneDict) {
                           {"use_gpu", true},
                           {"resources_per_worker", {{"CPU", 2.0}, {"GPU", 0.5}}},
                           {"placement_strategy", "SPREAD"},
+                          {"resize_interval", 5.0},
                           {"max_failures", -1},
                           {"count_node_failures", true},
                           {"num_to_keep", 2},
@@ -113,9 +115,17 @@ TEST(RunSettings, WhatIsMissingKeepsItsDefault) {
   EXPECT_EQ(settings.run, RunConfig{});
 }
 
+TEST(RunSettings, ARangeOfWorkersIsAList) {
+  RunSettings elastic;
+  elastic.scaling.num_workers = {2, 8};
+  EXPECT_EQ(to_value(elastic).at("num_workers"), Value::array({2, 8}));
+  EXPECT_EQ(run_settings_from(to_value(elastic)), elastic);
+}
+
 TEST(RunSettings, OtherTypesAreRefused) {
-  for (const Value& wrong : {Value{{"num_workers", "4"}}, Value{{"num_to_keep", Value::object()}},
-                             Value{{"stop", {1, 2}}}, Value{{"verbose", nullptr}}, Value{{"hang_timeout", true}}})
+  for (const Value& wrong :
+       {Value{{"num_workers", "4"}}, Value{{"num_workers", Value::array({2})}}, Value{{"num_to_keep", Value::object()}},
+        Value{{"stop", {1, 2}}}, Value{{"verbose", nullptr}}, Value{{"hang_timeout", true}}})
     EXPECT_THROW(run_settings_from(wrong), StorageError) << wrong;
 }
 

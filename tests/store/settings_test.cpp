@@ -27,8 +27,8 @@ TEST(Settings, DefaultsAreFine) {
 
 TEST(Settings, EveryFieldHasALine) {
   // A new field does not compile here until it is counted.
-  [[maybe_unused]] const auto& [workers, gpu, resources, strategy] = ScalingConfig{};
-  static_assert(std::tuple_size_v<decltype(Settings<ScalingConfig>::kFields)> == 4);
+  [[maybe_unused]] const auto& [workers, gpu, resources, strategy, interval] = ScalingConfig{};
+  static_assert(std::tuple_size_v<decltype(Settings<ScalingConfig>::kFields)> == 5);
   [[maybe_unused]] const auto& [failures, nodes] = FailureConfig{};
   static_assert(std::tuple_size_v<decltype(Settings<FailureConfig>::kFields)> == 2);
   [[maybe_unused]] const auto& [keep, attribute, order, all, every, busy] = CheckpointConfig{};

@@ -46,6 +46,12 @@ TEST(Options, FunctionsMayHaveTheSameName) {
 TEST(Options, AreCheckedWhereATrainerTakesThem) {
   EXPECT_EQ(refusal([](auto& o) { o.scaling.num_workers = 0; }),
             "[ScalingConfig] num_workers is 0; it must be an int of at least 1");
+  EXPECT_EQ(
+      refusal([](auto& o) {
+        o.scaling.num_workers = {8, 2};
+      }),
+      "[ScalingConfig] num_workers is (8, 2); it must be (minimum, maximum), two ints of at least 1, such as (2, 8)");
+  EXPECT_EQ(refusal([](auto& o) { o.scaling.num_workers = {2, 8}; }), "");
   EXPECT_EQ(refusal([](auto& o) { o.run.checkpoint.num_to_keep = -1; }),
             "[CheckpointConfig] num_to_keep is -1; it must be None (all), 0 (in memory only) or more");
 }

@@ -30,7 +30,8 @@ ResourcePool pool_of(int cpus, int gpus, int licences = 0) {
   return ResourcePool([=] { return std::vector{node_with(cpus, gpus, licences)}; });
 }
 
-ResourcePool::Request needing(std::map<std::string, double> each, int workers = 1, const std::string& run = "a") {
+ResourcePool::Request needing(std::map<std::string, double> each, WorkerCount workers = 1,
+                              const std::string& run = "a") {
   ResourcePool::Request request;
   request.run = run;
   request.scaling.num_workers = workers;
@@ -163,6 +164,84 @@ TEST(ResourcePoolTest, ALeaseIsPlacedTheSameWayAgain) {
   const auto placement = driver::place(request.scaling, lease->offers(), {});
   EXPECT_EQ(placement.nodes(), (std::vector<int>{1, 2}));
   EXPECT_EQ(placement.ranks[3].gpus, std::vector<std::string>{"1"});
+}
+
+// ---------------------------------------------------------------- elastic runs
+
+/// How many workers the next attempt has.
+int place_again(const Lease& lease, const ScalingConfig& scaling) {
+  return lease.place(scaling, {}, [](auto&) {}).world_size();
+}
+int room_of(const Lease& lease, const ScalingConfig& scaling) {
+  return lease.room(scaling, [](auto&) {});
+}
+
+TEST(ElasticLeases, HoldWhatIsFreeAndGrowWhenOthersEnd) {
+  auto pool = pool_of(6, 0);
+  auto other = pool.acquire(needing({{"CPU", 1}}, 4, "b"));
+  const auto request = needing({{"CPU", 1}}, {1, 5});
+  const auto lease = pool.acquire(request);
+  EXPECT_EQ(place_again(*lease, request.scaling), 2);
+  EXPECT_EQ(room_of(*lease, request.scaling), 2);
+  EXPECT_EQ(pool.available().at("CPU"), 0);
+  other->release();
+  EXPECT_EQ(room_of(*lease, request.scaling), 5);
+  EXPECT_EQ(pool.available().at("CPU"), 4) << "it has not grown yet";
+  EXPECT_EQ(place_again(*lease, request.scaling), 5);
+  EXPECT_EQ(pool.available().at("CPU"), 1);
+}
+
+TEST(ElasticLeases, ShrinkWithTheNode) {
+  int slots = 4;
+  ResourcePool pool([&] { return std::vector{node_with(1, 0, slots)}; });
+  const auto request = needing({{"licence", 1}}, {2, 4});
+  const auto lease = pool.acquire(request);
+  EXPECT_EQ(place_again(*lease, request.scaling), 4);
+  slots = 3;
+  EXPECT_EQ(place_again(*lease, request.scaling), 3);
+  slots = 1;
+  EXPECT_EQ(room_of(*lease, request.scaling), 0);
+  EXPECT_THROW(place_again(*lease, request.scaling), ConfigError);
+  slots = 4;
+  EXPECT_EQ(place_again(*lease, request.scaling), 4);
+}
+
+TEST(ElasticLeases, TakeTheNodesThatAreLeft) {
+  ResourcePool pool([] { return std::vector{node_with(2, 0), node_with(2, 0), node_with(2, 0)}; });
+  const auto request = needing({}, {2, 8});
+  const auto lease = pool.acquire(request);
+  EXPECT_EQ(place_again(*lease, request.scaling), 6);
+  const auto without_one = [](std::vector<NodeOffer>& nodes) { nodes[1].lost = true; };
+  const auto placement = lease->place(request.scaling, {}, without_one);
+  EXPECT_EQ(placement.nodes(), (std::vector<int>{0, 2}));
+  EXPECT_FALSE(placement.crowded);
+  EXPECT_EQ(room_of(*lease, request.scaling), 6);
+}
+
+TEST(ElasticLeases, ShareCoresWithRunsThatAskForNothing) {
+  auto pool = pool_of(4, 0);
+  auto other = pool.acquire(needing({}, 1, "b"));
+  const auto request = needing({}, {1, 8});
+  const auto lease = pool.acquire(request);
+  EXPECT_EQ(place_again(*lease, request.scaling), 2);
+  other->release();
+  EXPECT_EQ(room_of(*lease, request.scaling), 4);
+}
+
+TEST(ElasticLeases, DoNotGrowWhileOthersWait) {
+  auto pool = pool_of(6, 0);
+  auto other = pool.acquire(needing({{"CPU", 1}}, 2, "b"));
+  const auto request = needing({{"CPU", 1}}, {1, 6});
+  auto lease = pool.acquire(request);
+  EXPECT_EQ(place_again(*lease, request.scaling), 4);
+  auto big = std::async(std::launch::async, [&] { return pool.acquire(needing({{"CPU", 1}}, 3, "big")); });
+  wait_until([&] { return pool.waiting() == 1; });
+  other->release();
+  EXPECT_EQ(room_of(*lease, request.scaling), 4);
+  EXPECT_EQ(place_again(*lease, request.scaling), 4);
+  EXPECT_EQ(pool.waiting(), 1);
+  lease->release();
+  EXPECT_TRUE(big.get());
 }
 
 // ---------------------------------------------------------------- waiting

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <numeric>
 #include <thread>
 
 #include "store/stop_request.h"
@@ -30,6 +31,17 @@ void count_steps(Session& session) {
   }
 }
 LOCKSTEP_TRAIN_FUNCTION(count_steps);
+
+/// Reports the steps up to "steps" with a checkpoint each, and continues after the newest.
+void go_on_counting(Session& session) {
+  const auto checkpoint = session.checkpoint();
+  const int done = checkpoint ? checkpoint->to_dict()["step"].get<int>() : 0;
+  for (int step = done + 1; step <= session.config()["steps"]; ++step) {
+    session.report({{"step", step}, {"size", session.world_size()}}, Checkpoint::from_dict({{"step", step}}));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+LOCKSTEP_TRAIN_FUNCTION(go_on_counting);
 
 /// Ends when another run is there too.
 void meet_another(Session& session) {
@@ -75,6 +87,25 @@ TEST_F(RunsTest, ThreadsRunSideBySide) {
       return DataParallelTrainer(meet_another, given).fit();
     }));
   for (auto& run : runs) EXPECT_EQ(run.get().state, "finished");
+}
+
+TEST_F(RunsTest, AnElasticRunGrowsWhenThereIsRoomAndRepeatsNothing) {
+  train::declare_resources({{"slot", 1}});
+  auto given = options({{"steps", 300}}, "elastic");
+  given.scaling = {.num_workers = {1, 3}, .resources_per_worker = {{"slot", 1}}};
+  const RunHandle handle = DataParallelTrainer(go_on_counting, given).start();
+  std::vector<int> steps, all(300);
+  std::iota(all.begin(), all.end(), 1);
+  for (const Value& metrics : handle) {
+    if (steps.empty()) train::declare_resources({{"slot", 3}});
+    steps.push_back(metrics["step"]);
+  }
+  const Result result = handle.wait();
+  train::declare_resources({});
+  EXPECT_EQ(result.world_sizes, (std::vector{1, 3}));
+  EXPECT_EQ(result.metrics["size"], 3);
+  EXPECT_TRUE(result.failures.empty());
+  EXPECT_EQ(steps, all);
 }
 
 TEST_F(RunsTest, AHandleGivesReportsAndTheResult) {

@@ -36,6 +36,31 @@ TEST(ReportGate, WhoAsksEndsByHimself) {
   EXPECT_TRUE(gate.is_over());
 }
 
+TEST(ReportGate, ReportsPauseUntilTheyMayPass) {
+  ReportGate gate(false, true, 0);
+  EXPECT_FALSE(report(gate));
+  EXPECT_EQ(gate.pause(), 2);
+  auto second = std::async(std::launch::async, [&] { return report(gate); });
+  EXPECT_EQ(second.wait_for(20ms), std::future_status::timeout);
+  gate.let_pass(2);
+  EXPECT_FALSE(second.get());
+  auto third = std::async(std::launch::async, [&] { return report(gate); });
+  EXPECT_EQ(third.wait_for(20ms), std::future_status::timeout);
+  gate.let_pass(-1);
+  EXPECT_FALSE(third.get());
+  EXPECT_FALSE(gate.is_paused());
+  EXPECT_FALSE(report(gate));
+}
+
+TEST(ReportGate, WhoIsToStartAgainDoesNotEndByHimself) {
+  ReportGate gate(false, true, 0);
+  EXPECT_FALSE(gate.is_over());
+  gate.pause();
+  gate.end_after(1, true);
+  EXPECT_TRUE(report(gate));
+  EXPECT_FALSE(gate.is_over());
+}
+
 TEST(ReportGate, RankZeroWaitsForAnAnswerToEachReport) {
   ReportGate gate(true, true, 0);
   auto first = std::async(std::launch::async, [&] { return report(gate); });

@@ -72,9 +72,14 @@ class HorovodTrainer(FrameworkTrainer):
 
     def _validate(self) -> None:
         super()._validate()
-        config, workers = self.backend_config, self.scaling_config.num_workers
+        config = self.backend_config
         if not isinstance(config, HorovodConfig):
             return
+        workers = self.scaling_config._fixed(
+            "HorovodTrainer",
+            "for Horovod, whose own elastic jobs have a minimum: "
+            f"HorovodConfig(elastic=True, min_workers={self.scaling_config._least_and_most()[0]})",
+        )
         if config.hosts is not None and len(config.hosts) != workers:
             raise ConfigError(
                 f"[HorovodTrainer] hosts is {config.hosts!r}, of length {len(config.hosts)}, "

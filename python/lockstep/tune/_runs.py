@@ -88,7 +88,8 @@ def needs(scaling: ScalingConfig) -> dict[str, float]:
     each = {"CPU": 1.0, **dict(scaling.resources_per_worker or {})}
     if scaling.use_gpu:
         each.setdefault("GPU", 1.0)
-    return {name: amount * scaling.num_workers for name, amount in each.items()}
+    workers = scaling._fixed("tune", "for trials, which run side by side")
+    return {name: amount * workers for name, amount in each.items()}
 
 
 class _Watch(run_callbacks.Callback):

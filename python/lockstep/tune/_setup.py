@@ -219,12 +219,13 @@ def _shown(values: list[Any]) -> str:
 def _check_size(trainer: DataParallelTrainer) -> None:
     total = _core.total_resources()
     each = dict(trainer.scaling_config.resources_per_worker or {})
+    workers = trainer.scaling_config._fixed("tune", "for trials, which run side by side")
     if trainer.scaling_config.use_gpu:
         each.setdefault("GPU", 1)
     for name, amount in each.items():
-        if (wanted := amount * trainer.scaling_config.num_workers) > total.get(name, 0) + 1e-9:
+        if (wanted := amount * workers) > total.get(name, 0) + 1e-9:
             raise ConfigError(
-                f"[tune] a trial needs {wanted:g} {name} for its {trainer.scaling_config.num_workers} workers, "
+                f"[tune] a trial needs {wanted:g} {name} for its {workers} workers, "
                 f"but there are {total.get(name, 0):g}; ask for less in scaling_config"
             )
 
