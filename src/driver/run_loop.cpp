@@ -268,9 +268,9 @@ class RunLoop : private WorkerCalls {
   }
   void on(int node, wire::NodeLost& m) { lose(node, std::move(m.why)); }
   void on(int node, wire::Preempted& m) {
-    notice_preemption("node " + std::to_string(node) + " got " + signal_text(m.signal) +
-                      ", which tells that it will be taken away",
-                      std::nullopt, node);
+    notice_preemption(
+        "node " + std::to_string(node) + " got " + signal_text(m.signal) + ", which tells that it will be taken away",
+        std::nullopt, node);
   }
   void on(int, wire::KeptWorkers&) {}  // not requested by a run
   void on(int, wire::WorkerAlive& m) { events_.push_back(Alive{m.attempt, m.rank}); }

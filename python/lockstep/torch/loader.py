@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, IterDataPipe
 
 from lockstep import _core
 from lockstep.errors import ConfigError, LockstepError
@@ -31,7 +31,12 @@ T = TypeVar("T")
 
 
 def prepare_data_loader(
-    data_loader: DataLoader[T], add_dist_sampler: bool = True, move_to_device: bool = True, auto_transfer: bool = True
+    data_loader: DataLoader[T],
+    add_dist_sampler: bool = True,
+    move_to_device: bool = True,
+    auto_transfer: bool = True,
+    *,
+    global_batch_size: int | None = None,
 ) -> PreparedDataLoader[T]:
     """A loader like `data_loader` that returns this worker's part of the data, on this worker's device::
 
@@ -40,7 +45,9 @@ def prepare_data_loader(
             for x, y in loader:  # a new shuffle in each epoch
                 ...
 
-    It is a DataLoader with all settings of `data_loader`, which is not changed. The batch size is per worker.
+    It is a DataLoader with all settings of `data_loader`, which is not changed. The batch size is per worker. With
+    `global_batch_size` it is that of all workers together, also when an elastic run changes its size: each worker gets
+    that number divided by the number of workers, rounded, and at least 1.
 
     What each worker gets: workers take the samples (with a ``batch_sampler``: the batches; with an ``IterableDataset``:
     the items) in turn. All workers get the same number of batches: with ``drop_last``, samples that do not fill a batch
@@ -72,6 +79,8 @@ def prepare_data_loader(
     made: PreparedDataLoader[T] = object.__new__(_prepared_class(type(loader)))
     made.__dict__.update(loader.__dict__)
     made.__dict__["_iterator"] = None  # the loader workers of the original
+    if global_batch_size is not None:
+        _set_batch_size(made, global_batch_size)
     made._plan = _plan(made, add_dist_sampler)
     made._position = made._pending = None
     device = _context.device()
@@ -209,6 +218,18 @@ class _HandingOut:
 def _prepared_class(loader_class: type[DataLoader[Any]]) -> type[PreparedDataLoader[Any]]:
     bases = (PreparedDataLoader,) if loader_class is DataLoader else (loader_class, PreparedDataLoader)
     return type(f"Prepared{loader_class.__name__}", (_HandingOut, *bases), {"__module__": loader_class.__module__})
+
+
+def _set_batch_size(loader: PreparedDataLoader[Any], of_all: int) -> None:
+    if isinstance(of_all, bool) or not isinstance(of_all, int) or of_all < 1:
+        raise ConfigError(f"{WHERE} global_batch_size is {of_all!r}; it must be an int of at least 1, or None")
+    if loader.batch_size is None:
+        raise ConfigError(
+            f"{WHERE} global_batch_size is for loaders that make batches, but this one has batch_size=None"
+        )
+    size = max(1, round(of_all / _context.world_size()))
+    loader.__dict__["batch_size"] = size
+    loader.__dict__["batch_sampler"] = BatchSampler(loader.sampler, size, loader.drop_last)
 
 
 def _plan(loader: PreparedDataLoader[Any], add_dist_sampler: bool) -> Plan:

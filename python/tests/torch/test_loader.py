@@ -57,6 +57,30 @@ def test_drop_last_leaves_out_what_fills_no_batch_on_every_rank(prepare_all: Pre
             assert sorted(flat(shares)) == list(range(rounds * world * batch_size))
 
 
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_the_batch_of_all_workers_keeps_its_size(prepare_all: PrepareAll, world: int) -> None:
+    for make in (
+        lambda: DataLoader(Numbers(48), 5, shuffle=True),
+        lambda: DataLoader(Numbers(48), 5, sampler=SubsetRandomSampler(range(48))),
+    ):
+        shares = [batches(loader) for loader in prepare_all(world, make, global_batch_size=12)]
+        assert {len(batch) for share in shares for batch in share} == {12 // world}
+        assert sorted(flat(shares)) == list(range(48))
+
+
+def test_a_global_batch_size_is_rounded(prepare: Prepare) -> None:
+    for world, size in ((3, 5), (5, 3), (40, 1)):
+        assert prepare(0, world, DataLoader(Numbers(400), 2), global_batch_size=16).batch_size == size
+
+
+@pytest.mark.parametrize("given", [0, -1, 1.5, True, "8"])
+def test_a_wrong_global_batch_size_is_refused(prepare: Prepare, given: Any) -> None:
+    with pytest.raises(LockstepError, match=r"global_batch_size is .*; it must be an int of at least 1"):
+        prepare(0, 2, DataLoader(Numbers(4), 2), global_batch_size=given)
+    with pytest.raises(LockstepError, match="batch_size=None"):
+        prepare(0, 2, DataLoader(Numbers(4), batch_size=None), global_batch_size=4)
+
+
 def test_ranks_take_turns_in_the_order_of_the_dataset(prepare_all: PrepareAll) -> None:
     first, second = prepare_all(2, lambda: DataLoader(Numbers(9), 2))
     assert batches(first) == [[0, 2], [4, 6], [8]]
