@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from lockstep import (
@@ -25,7 +25,10 @@ from lockstep import (
     ScalingConfig,
     data,
     session,
+    tune,
 )
+from lockstep.backend import Backend, BackendConfig
+from lockstep.worker_group import WorkerGroup
 
 SLOT = {"slot": 1}
 
@@ -271,3 +274,34 @@ def test_every_sample_of_a_prepared_loader_is_seen_once(tmp_path: Path, slots: C
         ),
         room,
     )
+
+
+class Counting(Backend):
+    seen: ClassVar[list[tuple[str, int, list[int]]]] = []
+
+    def on_training_start(self, worker_group: Any, backend_config: BackendConfig) -> None:
+        self.seen.append(("start", len(worker_group), worker_group.execute(session.get_world_rank)))
+
+    def on_shutdown(self, worker_group: Any, backend_config: BackendConfig) -> None:
+        self.seen.append(("end", len(worker_group), worker_group.execute(session.get_world_rank)))
+
+
+class WithCounting(BackendConfig):
+    @property
+    def backend_cls(self) -> type[Counting]:
+        return Counting
+
+
+def test_hooks_see_the_workers_of_the_attempt(tmp_path: Path, slots: Callable[[int], None]) -> None:
+    run = trainer(lambda: count_until(100), (1, 2), tmp_path, callbacks=[Room(slots, [1, 2])])
+    run.backend_config = WithCounting()
+    assert run.fit().world_sizes == [1, 2]
+    assert Counting.seen == [("start", 1, [0]), ("end", 1, [0]), ("start", 2, [0, 1]), ("end", 2, [0, 1])]
+
+
+def test_what_is_not_elastic_says_so(tmp_path: Path, slots: Callable[[int], None]) -> None:
+    slots(2)
+    with pytest.raises(ConfigError, match=r"\[WorkerGroup\] num_workers is \(1, 2\); it must be an int"):
+        WorkerGroup(ScalingConfig(num_workers=(1, 2)))
+    with pytest.raises(ConfigError, match=r"\[tune\] num_workers is \(1, 2\); it must be an int"):
+        tune.Tuner(trainer(lambda: None, (1, 2), tmp_path), run_config=RunConfig(storage_path=tmp_path)).fit()

@@ -255,6 +255,11 @@ def test_hosts_that_do_not_fit_are_refused_when_the_trainer_is_made(
         horovod_trainer(say_where, 2, hosts=hosts)
 
 
+def test_a_range_of_workers_is_refused_and_what_horovod_has_is_named() -> None:
+    with pytest.raises(ConfigError, match=re.escape("HorovodConfig(elastic=True, min_workers=2)")):
+        HorovodTrainer(say_where, scaling_config=ScalingConfig(num_workers=(2, 8)))
+
+
 def test_hosts_that_are_changed_later_are_refused_before_anything_starts(
     horovod_trainer: Callable[..., HorovodTrainer], tmp_path: Path
 ) -> None:
