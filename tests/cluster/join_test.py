@@ -64,6 +64,15 @@ def test_an_agent_may_come_in_place_of_a_lost_one(cluster: JoinCluster) -> None:
     assert "node a is lost" in result["failures"][0][2]
 
 
+def test_an_elastic_run_begins_without_nodes_that_do_not_come(cluster: JoinCluster) -> None:
+    command = [BIN / "lockstep", "run", "--engine", "join", "--nodes", "2", *cluster.options]
+    done = cluster.network.run(
+        "head", [*command, SCRIPT, 1, 1, '{"most": 2}'], env=cluster.environment(), cwd=cluster.folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert "starting without 1 node; others may join later" in done.stderr
+
+
 def test_an_elastic_run_goes_on_with_the_rest_and_grows_when_an_agent_joins(cluster: JoinCluster) -> None:
     options = '{"most": 2, "strategy": "STRICT_SPREAD", "pause": 0.1, "enough": 2}'
     driver = cluster.run(SCRIPT, 1, 10000, options, nodes=2)
