@@ -176,7 +176,8 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
     checkpoints are kept only with ``CheckpointConfig(keep_all_ranks=True)``. Raises SerializationError for any other
     metric, and ConfigError if the metrics take more than ``RunConfig(max_report_size=...)``.
 
-    In a run that ends early the last report ends the function: see should_stop().
+    In a run that ends early the last report ends the function: see should_stop(). When an elastic run grows, the report
+    of a checkpoint does, and the function starts again from that checkpoint; should_stop() stays False.
     """
     session = _own()
     if type(metrics) is not dict:
