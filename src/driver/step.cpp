@@ -46,10 +46,9 @@ void Stepper::give_up_open_nodes() {
 /// After the first failure the other ranks are killed, once they have written what they reported. Failures that arrive
 /// until all are gone are added to it.
 void Stepper::fail(Failure failure) {
-  // Ranks that still run when others have ended for a larger attempt may fail because of that.
-  const bool left_behind = state.growth.begun && failure.rank >= 0;
-  if (!left_behind) state.failures.push_back(std::move(failure));
-  if (left_behind) return expect_end();
+  // When the attempt ends for one of another size, ranks may fail because others have ended already.
+  if (state.growth.begun && failure.rank >= 0) return expect_end();
+  state.failures.push_back(std::move(failure));
   if (is_working()) save_then_stop();
 }
 

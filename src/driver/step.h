@@ -16,7 +16,7 @@ namespace lockstep::driver {
 ///                          ▲                    │      └─ silent rank ──► diagnosing ─┐
 ///                          └─ failures left ─┐  └─ any failure ──► saving ──► stopping ◄┘
 ///                                            └────────────────────────────── all gone ──► or ended (failed)
-///     attempting ── room for more workers: all ranks end after a checkpoint ── all gone ──► placing again
+///     attempting ── another size: all ranks end after a checkpoint ── all gone ──► placing again
 ///     placing ── cannot start ──► pausing ──► placing again, or ended (failed)
 ///     any ── Ctrl-C ──► interrupted ── all gone ──► ended (interrupted)
 ///     any ── stop requested ──► saving ──► stopping ── all gone ──► ended (stopped)

@@ -13,8 +13,8 @@ constexpr auto kLookAgain = 1s;
 /// Ranks that wait in a report wait for rank 0 to make the same report at most this long. It may report less often, and
 /// wait for them elsewhere.
 constexpr auto kGatePatience = 5s;
-/// How long an attempt that ends for a larger one waits for ranks that have not made the last report: for those that
-/// report less often than the others, and for the others.
+/// How long an attempt that ends for one of another size waits for ranks that have not made the last report: for those
+/// that report less often than the others, and for the others.
 constexpr auto kLateRanks = 1s;
 constexpr auto kSlowRanks = 60s;
 
