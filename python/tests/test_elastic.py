@@ -255,7 +255,8 @@ def test_every_sample_of_a_prepared_loader_is_seen_once(tmp_path: Path, slots: C
         from lockstep.torch import prepare_data_loader
         from torch.utils.data import DataLoader
 
-        loader = prepare_data_loader(DataLoader(list(range(SAMPLES)), batch_size=1, shuffle=True))
+        samples: Any = range(SAMPLES)
+        loader = prepare_data_loader(DataLoader(samples, batch_size=1, shuffle=True))
         checkpoint = session.get_checkpoint()
         if checkpoint:
             loader.load_state_dict(checkpoint.to_dict()["loader"])
