@@ -201,13 +201,14 @@ void ExperimentStore::write_loop() {
     wake_.wait(lock, [&] { return batch_.size > 0 || closing_; });
     if (batch_.size == 0) return;
     wake_.wait_for(lock, kLatest, [&] { return batch_.size >= kEnough || hurry_ || closing_; });
-    Batch batch = std::exchange(batch_, {});
+    std::swap(batch_, written_batch_);
     hurry_ = false;
     busy_ = true;
     lock.unlock();
     std::exception_ptr failed;
     try {
-      writer.write(batch);
+      writer.write(written_batch_);
+      written_batch_.clear();
     } catch (...) {
       failed = std::current_exception();
     }
@@ -217,6 +218,14 @@ void ExperimentStore::write_loop() {
     written_.notify_all();
     if (error_) return;
   }
+}
+
+void ExperimentStore::Batch::clear() {
+  events.clear();
+  trials.clear();
+  results.clear();
+  decisions.clear();
+  size = 0;
 }
 
 void ExperimentStore::note() {
@@ -248,8 +257,8 @@ void ExperimentStore::Change::add(Event event) {
   store_.note();
 }
 
-void ExperimentStore::Change::put(TrialRow row) {
-  store_.batch_.trials.insert_or_assign(store_.batch_.trials.end(), row.number, std::move(row));
+void ExperimentStore::Change::put(const TrialRow& row) {
+  store_.batch_.trials.insert_or_assign(store_.batch_.trials.end(), row.number, row);
   store_.note();
 }
 

@@ -65,7 +65,7 @@ class ExperimentStore {
     explicit Change(ExperimentStore& store);
     ~Change();
     void add(Event event);
-    void put(TrialRow row);
+    void put(const TrialRow& row);
     void add_result(TrialNumber trial, std::int64_t iteration, double time, std::string metrics);
     /// Removes the results of a trial after its `iteration`-th.
     void cut_results(TrialNumber trial, std::int64_t iteration);
@@ -108,6 +108,8 @@ class ExperimentStore {
     std::vector<Result> results;
     std::vector<Decided> decisions;
     std::size_t size = 0;
+
+    void clear();  ///< keeps its memory
   };
   class Writer;
 
@@ -125,6 +127,7 @@ class ExperimentStore {
   std::condition_variable wake_;
   std::condition_variable written_;
   Batch batch_;
+  Batch written_batch_;  ///< of the writing thread while busy_
   bool hurry_ = false;
   bool busy_ = false;
   bool closing_ = false;
