@@ -17,21 +17,21 @@ using tune::Experiment;
 using tune::ExperimentSettings;
 using tune::Exploit;
 using tune::Point;
+using tune::PointSearcher;
 using tune::Scheduler;
-using tune::Searcher;
 using tune::TrialNumber;
 
 /// A searcher written in Python.
-class PythonSearcher : public Searcher {
+class PythonSearcher : public PointSearcher {
  public:
   Asked ask(TrialNumber trial, const Point& fixed) override {
-    PYBIND11_OVERRIDE_PURE(Asked, Searcher, ask, trial, fixed);
+    PYBIND11_OVERRIDE_PURE(Asked, PointSearcher, ask, trial, fixed);
   }
   void tell(TrialNumber trial, const std::vector<double>& values) override {
-    PYBIND11_OVERRIDE_PURE(void, Searcher, tell, trial, values);
+    PYBIND11_OVERRIDE_PURE(void, PointSearcher, tell, trial, values);
   }
   void observe(TrialNumber trial, double budget, double value) override {
-    PYBIND11_OVERRIDE(void, Searcher, observe, trial, budget, value);
+    PYBIND11_OVERRIDE(void, PointSearcher, observe, trial, budget, value);
   }
 };
 
@@ -83,27 +83,27 @@ void value_property(Class& bound, const char* name, Value Owner::*member) {
 }
 
 void bind_searchers(py::module_& module) {
-  py::class_<Searcher, PythonSearcher, std::shared_ptr<Searcher>> searcher(module, "Searcher");
-  py::class_<Searcher::Asked> asked(searcher, "Asked");
-  py::enum_<Searcher::Asked::Kind>(asked, "Kind")
-      .value("point", Searcher::Asked::Kind::point)
-      .value("wait", Searcher::Asked::Kind::wait)
-      .value("exhausted", Searcher::Asked::Kind::exhausted);
+  py::class_<PointSearcher, PythonSearcher, std::shared_ptr<PointSearcher>> searcher(module, "Searcher");
+  py::class_<PointSearcher::Asked> asked(searcher, "Asked");
+  py::enum_<PointSearcher::Asked::Kind>(asked, "Kind")
+      .value("point", PointSearcher::Asked::Kind::point)
+      .value("wait", PointSearcher::Asked::Kind::wait)
+      .value("exhausted", PointSearcher::Asked::Kind::exhausted);
   asked
-      .def(py::init([](Searcher::Asked::Kind kind, Point point) {
-             return Searcher::Asked{kind, std::move(point)};
+      .def(py::init([](PointSearcher::Asked::Kind kind, Point point) {
+             return PointSearcher::Asked{kind, std::move(point)};
            }),
-           py::arg("kind") = Searcher::Asked::Kind::point, py::arg("point") = Point{})
-      .def_readwrite("kind", &Searcher::Asked::kind)
-      .def_readwrite("point", &Searcher::Asked::point);
+           py::arg("kind") = PointSearcher::Asked::Kind::point, py::arg("point") = Point{})
+      .def_readwrite("kind", &PointSearcher::Asked::kind)
+      .def_readwrite("point", &PointSearcher::Asked::point);
   searcher.def(py::init<>())
-      .def("ask", &Searcher::ask, py::arg("trial"), py::arg("fixed"), Unlocked())
-      .def("tell", &Searcher::tell, py::arg("trial"), py::arg("values"), Unlocked())
-      .def("observe", &Searcher::observe, py::arg("trial"), py::arg("budget"), py::arg("value"), Unlocked());
+      .def("ask", &PointSearcher::ask, py::arg("trial"), py::arg("fixed"), Unlocked())
+      .def("tell", &PointSearcher::tell, py::arg("trial"), py::arg("values"), Unlocked())
+      .def("observe", &PointSearcher::observe, py::arg("trial"), py::arg("budget"), py::arg("value"), Unlocked());
   module.def(
       "make_searcher",
       [](const py::dict& description, const tune::Space& space, std::uint64_t seed, int objectives) {
-        return std::shared_ptr<Searcher>(
+        return std::shared_ptr<PointSearcher>(
             tune::make_searcher(to_value(description, "description"), space, seed, objectives));
       },
       py::arg("description"), py::arg("space"), py::arg("seed") = 0, py::arg("objectives") = 1);
@@ -266,7 +266,7 @@ void bind_experiment(py::module_& module) {
           },
           py::arg("directory"), py::arg("resume_errored") = false, py::arg("restart_errored") = false,
           py::arg("read_only") = false, Unlocked())
-      .def("use", py::overload_cast<std::shared_ptr<Searcher>>(&Experiment::use), py::arg("searcher"),
+      .def("use", py::overload_cast<std::shared_ptr<PointSearcher>>(&Experiment::use), py::arg("searcher"),
            py::keep_alive<1, 2>(), Unlocked())
       .def("use", py::overload_cast<std::shared_ptr<Scheduler>>(&Experiment::use), py::arg("scheduler"),
            py::keep_alive<1, 2>(), Unlocked())

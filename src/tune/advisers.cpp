@@ -92,8 +92,8 @@ void Advisers::repeat(const Event& event, const TrialBook& book) {
   using Kind = Event::Kind;
   switch (event.kind) {
     case Kind::ask: {
-      const Searcher::Asked asked = ask(event.trial);
-      if (!fifo_ && asked.kind == Searcher::Asked::Kind::point) add(event.trial, asked.point);
+      const PointSearcher::Asked asked = ask(event.trial);
+      if (!fifo_ && asked.kind == PointSearcher::Asked::Kind::point) add(event.trial, asked.point);
       break;
     }
     case Kind::wait:

@@ -14,14 +14,14 @@ class Advisers {
  public:
   explicit Advisers(const ExperimentSettings& settings);
 
-  void use(std::shared_ptr<Searcher> searcher) { searcher_ = std::move(searcher); }
+  void use(std::shared_ptr<PointSearcher> searcher) { searcher_ = std::move(searcher); }
   void use(std::shared_ptr<Scheduler> scheduler) { scheduler_ = std::move(scheduler); }
   /// Throws ConfigError if the settings say "custom" and use() gave none.
   void check() const;
 
   /// How many trials the samples, the grid and points_to_evaluate make.
   std::int64_t total() const { return total_; }
-  Searcher::Asked ask(TrialNumber trial) { return searcher_->ask(trial, fixed(trial)); }
+  PointSearcher::Asked ask(TrialNumber trial) { return searcher_->ask(trial, fixed(trial)); }
   /// Tells the scheduler of a new trial; returns its configuration.
   Value add(TrialNumber trial, const Point& point);
   std::optional<TrialNumber> choose(const TrialBook& book);
@@ -39,7 +39,7 @@ class Advisers {
   Point fixed(TrialNumber trial) const;
 
   Space space_;
-  std::shared_ptr<Searcher> searcher_;
+  std::shared_ptr<PointSearcher> searcher_;
   std::shared_ptr<Scheduler> scheduler_;
   bool fifo_ = false;        ///< has no state
   bool has_metric_ = false;  ///< the settings name one

@@ -11,7 +11,7 @@ namespace {
 /// TPE for trials that may be stopped early (Falkner et al., 2018). There is a model per budget 1, eta, eta^2, ...: it
 /// has each trial's first value from that budget on. A point comes from the model of the highest budget that has
 /// enough values.
-class BohbSearcher : public Searcher {
+class BohbSearcher : public PointSearcher {
  public:
   BohbSearcher(const SearcherSetup& setup, TpeSettings settings, double eta)
       : space_(setup.space), seed_(setup.seed), settings_(settings), eta_(eta) {}
@@ -73,7 +73,7 @@ class BohbSearcher : public Searcher {
 
 }  // namespace
 
-std::unique_ptr<Searcher> make_bohb(SearcherOptions& options, const SearcherSetup& setup) {
+std::unique_ptr<PointSearcher> make_bohb(SearcherOptions& options, const SearcherSetup& setup) {
   TpeSettings settings;
   const auto enough = static_cast<std::int64_t>(setup.space.dimensions().size()) + 2;
   settings.startup = options.integer("n_startup", std::max<std::int64_t>(enough, 10), 1);

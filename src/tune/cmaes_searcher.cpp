@@ -119,7 +119,7 @@ class CmaState {
 
 /// CMA-ES over dimensions with an order; categories are random. A generation ends when as many trials as the
 /// population have ended, so any number of trials may run at once.
-class CmaesSearcher : public Searcher {
+class CmaesSearcher : public PointSearcher {
  public:
   CmaesSearcher(const SearcherSetup& setup, std::vector<int> ordered, int population)
       : space_(setup.space),
@@ -169,7 +169,7 @@ class CmaesSearcher : public Searcher {
 
 }  // namespace
 
-std::unique_ptr<Searcher> make_cmaes(SearcherOptions& options, const SearcherSetup& setup) {
+std::unique_ptr<PointSearcher> make_cmaes(SearcherOptions& options, const SearcherSetup& setup) {
   std::vector<int> ordered;
   for (std::size_t d = 0; d < setup.space.dimensions().size(); ++d) {
     if (setup.space.dimensions()[d].domain.kind != Domain::Kind::category) ordered.push_back(static_cast<int>(d));

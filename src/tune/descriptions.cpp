@@ -106,11 +106,11 @@ ConcurrencyLimiter::operator SearchAlgorithm() const {
               .with("batch", Value(batch))
               .with("searcher", searcher.description)
               .value,
-          searcher.points_to_evaluate};
+          searcher.points_to_evaluate, searcher.own};
 }
 Repeater::operator SearchAlgorithm() const {
   return {Described("repeat").with("repeat", Value(repeat)).with("searcher", searcher.description).value,
-          searcher.points_to_evaluate};
+          searcher.points_to_evaluate, searcher.own};
 }
 
 // ---------------------------------------------------------------- schedulers

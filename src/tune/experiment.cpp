@@ -37,7 +37,7 @@ class StoredExperiment final : public Experiment {
 
   void reopen(const Reopen& how);
 
-  void use(std::shared_ptr<Searcher> searcher) override {
+  void use(std::shared_ptr<PointSearcher> searcher) override {
     check_unused();
     advisers_.use(std::move(searcher));
   }
@@ -223,10 +223,11 @@ StoredExperiment::Live& StoredExperiment::running(TrialNumber trial) {
 bool StoredExperiment::ask_one() {
   const TrialNumber number = book_.size();
   if (number >= advisers_.total() || book_.exhausted() || book_.waits()) return false;
-  const Searcher::Asked asked = advisers_.ask(number);
-  if (asked.kind != Searcher::Asked::Kind::point) {
+  const PointSearcher::Asked asked = advisers_.ask(number);
+  if (asked.kind != PointSearcher::Asked::Kind::point) {
     Change change(*store_);
-    record(change, {.kind = asked.kind == Searcher::Asked::Kind::wait ? Kind::wait : Kind::exhausted, .trial = number});
+    record(change,
+           {.kind = asked.kind == PointSearcher::Asked::Kind::wait ? Kind::wait : Kind::exhausted, .trial = number});
     return false;
   }
   Live live;

@@ -78,7 +78,7 @@ class Experiment {
 
   /// Replaces the searcher or scheduler that the settings describe by the caller's. Before the first next(): calls that
   /// the database has are repeated on it.
-  virtual void use(std::shared_ptr<Searcher> searcher) = 0;
+  virtual void use(std::shared_ptr<PointSearcher> searcher) = 0;
   virtual void use(std::shared_ptr<Scheduler> scheduler) = 0;
 
   /// The trial to start now, which is then running. Nothing: none can start until another one reports or ends, or

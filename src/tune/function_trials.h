@@ -4,12 +4,12 @@
 
 #include <functional>
 
+#include "tune/function_session.h"
 #include "tune/trial_loop.h"
 
 namespace lockstep::tune {
 
 /// Runs trials of a function in the loop's threads. `loop` is borrowed.
-TrialLoop::RunTrial function_trials(TrialLoop& loop, std::function<Value(Session&)> function, std::string trainable,
-                                    const ExperimentSettings& settings);
+TrialLoop::RunTrial function_trials(TrialLoop& loop, std::function<Value(Session&)> function, FunctionTrial trial);
 
 }  // namespace lockstep::tune

@@ -23,7 +23,7 @@ double log_improvement(double mean, double deviation, double best) {
 
 /// A Gaussian process and the point of the highest expected improvement. Points of unfinished trials count with the
 /// value that is expected there. The model has the best and the newest points, `history` at most.
-class GpSearcher : public Searcher {
+class GpSearcher : public PointSearcher {
  public:
   GpSearcher(const SearcherSetup& setup, std::int64_t startup, std::size_t history)
       : space_(setup.space), seed_(setup.seed), startup_(startup), history_(history), process_(setup.space) {}
@@ -165,7 +165,7 @@ class GpSearcher : public Searcher {
 
 }  // namespace
 
-std::unique_ptr<Searcher> make_gp(SearcherOptions& options, const SearcherSetup& setup) {
+std::unique_ptr<PointSearcher> make_gp(SearcherOptions& options, const SearcherSetup& setup) {
   const std::int64_t startup = options.integer("n_startup", 10, 1);
   const auto history = static_cast<std::size_t>(options.integer("history", 200, 10, 5000));
   return std::make_unique<GpSearcher>(setup, startup, history);

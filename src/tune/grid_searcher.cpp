@@ -11,7 +11,7 @@ namespace {
 
 /// All combinations of values, the last dimension fastest. A dimension with more values than `steps`, or infinitely
 /// many, has `steps` of them, evenly spaced on its scale with both bounds. Categories have all values.
-class GridSearcher : public Searcher {
+class GridSearcher : public PointSearcher {
  public:
   GridSearcher(const SearcherSetup& setup, std::int64_t steps) : space_(setup.space) {
     for (const auto& dimension : space_.dimensions()) values_.push_back(values_of(dimension.domain, steps));
@@ -75,7 +75,7 @@ class GridSearcher : public Searcher {
 
 }  // namespace
 
-std::unique_ptr<Searcher> make_grid(SearcherOptions& options, const SearcherSetup& setup) {
+std::unique_ptr<PointSearcher> make_grid(SearcherOptions& options, const SearcherSetup& setup) {
   return std::make_unique<GridSearcher>(setup, options.integer("steps", 5, 1, 1'000'000));
 }
 

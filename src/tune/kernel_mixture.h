@@ -23,7 +23,7 @@ class KernelMixture {
   /// Removes the kernel of a trial, if it has one.
   void erase(TrialNumber trial);
 
-  /// Sets the dimensions of the mixture to random values, or to those of `fixed`, as in Searcher::ask.
+  /// Sets the dimensions of the mixture to random values, or to those of `fixed`, as in PointSearcher::ask.
   void draw(Point& point, const Point& fixed, RandomNumbers& random) const;
   /// The logarithm of the density.
   double log_density(const Point& point) const;

@@ -62,7 +62,7 @@ bool is_fitter(const Individual& a, const Individual& b) {
 
 /// NSGA-II (Deb et al., 2002): a population that comes nearer to the Pareto front. A generation ends when as many
 /// trials as the population have ended.
-class Nsga2Searcher : public Searcher {
+class Nsga2Searcher : public PointSearcher {
  public:
   Nsga2Searcher(const SearcherSetup& setup, std::size_t population, double crossover)
       : space_(setup.space),
@@ -145,7 +145,7 @@ class Nsga2Searcher : public Searcher {
 
 }  // namespace
 
-std::unique_ptr<Searcher> make_nsga2(SearcherOptions& options, const SearcherSetup& setup) {
+std::unique_ptr<PointSearcher> make_nsga2(SearcherOptions& options, const SearcherSetup& setup) {
   // A front of several metrics needs many individuals; one metric is better served by more generations.
   const int usual = setup.objectives > 1 ? 50 : 20;
   const auto population = static_cast<std::size_t>(options.integer("population", usual, 2, 100'000));

@@ -5,7 +5,7 @@ namespace lockstep::tune {
 namespace {
 
 /// Independent points: that of a trial depends on the seed and its number alone.
-class RandomSearcher : public Searcher {
+class RandomSearcher : public PointSearcher {
  public:
   explicit RandomSearcher(const SearcherSetup& setup) : space_(setup.space), seed_(setup.seed) {}
 
@@ -22,7 +22,7 @@ class RandomSearcher : public Searcher {
 
 }  // namespace
 
-std::unique_ptr<Searcher> make_random(SearcherOptions&, const SearcherSetup& setup) {
+std::unique_ptr<PointSearcher> make_random(SearcherOptions&, const SearcherSetup& setup) {
   return std::make_unique<RandomSearcher>(setup);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -15,7 +16,7 @@ namespace {
 
 struct SearcherKind {
   const char* name;
-  std::unique_ptr<Searcher> (*make)(SearcherOptions&, const SearcherSetup&);
+  std::unique_ptr<PointSearcher> (*make)(SearcherOptions&, const SearcherSetup&);
   bool for_several_objectives;
 };
 
@@ -100,9 +101,10 @@ double value_or_worst(const std::vector<double>& values) {
   return values.empty() || std::isnan(values[0]) ? std::numeric_limits<double>::infinity() : values[0];
 }
 
-std::unique_ptr<Searcher> make_searcher(const Value& description, const Space& space, std::uint64_t seed,
-                                        int objectives) {
+std::unique_ptr<PointSearcher> make_searcher(const Value& description, const Space& space, std::uint64_t seed,
+                                             int objectives, std::shared_ptr<PointSearcher> own) {
   SearcherOptions options(description);
+  if (own && options.kind() == "own") return make_own(options, {space, seed, objectives, std::move(own)});
   const auto found = std::find_if(std::begin(kSearcherKinds), std::end(kSearcherKinds),
                                   [&](const auto& kind) { return kind.name == options.kind(); });
   if (found == std::end(kSearcherKinds)) {
@@ -113,7 +115,7 @@ std::unique_ptr<Searcher> make_searcher(const Value& description, const Space& s
     throw ConfigError("[tune.search] " + options.kind() + " searches for one metric, not " +
                       std::to_string(objectives) + "; use nsga2, or give one metric");
   }
-  auto searcher = found->make(options, {space, seed, objectives});
+  auto searcher = found->make(options, {space, seed, objectives, std::move(own)});
   options.check_all_known();
   return searcher;
 }

@@ -17,7 +17,7 @@ using TrialNumber = std::int64_t;
 /// Chooses the points of trials. A searcher is a function of its seed and of the calls so far, in their order: an
 /// experiment that is opened again repeats the calls and gets the same points. Random numbers of trial i come from
 /// (seed, i). For one thread at a time.
-class Searcher {
+class PointSearcher {
  public:
   struct Asked {
     enum class Kind { point, wait, exhausted };
@@ -25,7 +25,7 @@ class Searcher {
     Point point;  ///< every active dimension has a value
   };
 
-  virtual ~Searcher() = default;
+  virtual ~PointSearcher() = default;
   /// The point of a new trial. `fixed` has the values that the experiment has chosen already (the grid's, and
   /// those of points_to_evaluate); NaN: choose. `wait`: ask again after the next tell().
   virtual Asked ask(TrialNumber trial, const Point& fixed) = 0;
@@ -38,7 +38,8 @@ class Searcher {
 /// Makes a searcher from its description {"kind": "tpe", ...options}. Kinds: random, grid, sobol, tpe, cmaes, gp,
 /// nsga2, bohb; {"kind": "limit", "max_concurrent": n, "searcher": {...}}; {"kind": "repeat", "repeat": n,
 /// "searcher": {...}}. Throws ConfigError if an option is unknown or wrong. `objectives`: the number of metrics.
-std::unique_ptr<Searcher> make_searcher(const Value& description, const Space& space, std::uint64_t seed,
-                                        int objectives);
+/// {"kind": "own"} is `own`, if it is given.
+std::unique_ptr<PointSearcher> make_searcher(const Value& description, const Space& space, std::uint64_t seed,
+                                             int objectives, std::shared_ptr<PointSearcher> own = nullptr);
 
 }  // namespace lockstep::tune

@@ -39,19 +39,22 @@ struct SearcherSetup {
   const Space& space;
   std::uint64_t seed = 0;
   int objectives = 1;
+  std::shared_ptr<PointSearcher> own = nullptr;  ///< the caller's; see make_searcher
 };
 
 /// One function per kind; each reads its options.
-std::unique_ptr<Searcher> make_random(SearcherOptions& options, const SearcherSetup& setup);
-std::unique_ptr<Searcher> make_grid(SearcherOptions& options, const SearcherSetup& setup);
-std::unique_ptr<Searcher> make_sobol(SearcherOptions& options, const SearcherSetup& setup);
-std::unique_ptr<Searcher> make_tpe(SearcherOptions& options, const SearcherSetup& setup);
-std::unique_ptr<Searcher> make_cmaes(SearcherOptions& options, const SearcherSetup& setup);
-std::unique_ptr<Searcher> make_gp(SearcherOptions& options, const SearcherSetup& setup);
-std::unique_ptr<Searcher> make_nsga2(SearcherOptions& options, const SearcherSetup& setup);
-std::unique_ptr<Searcher> make_bohb(SearcherOptions& options, const SearcherSetup& setup);
-std::unique_ptr<Searcher> make_limit(SearcherOptions& options, const SearcherSetup& setup);
-std::unique_ptr<Searcher> make_repeat(SearcherOptions& options, const SearcherSetup& setup);
+std::unique_ptr<PointSearcher> make_random(SearcherOptions& options, const SearcherSetup& setup);
+std::unique_ptr<PointSearcher> make_grid(SearcherOptions& options, const SearcherSetup& setup);
+std::unique_ptr<PointSearcher> make_sobol(SearcherOptions& options, const SearcherSetup& setup);
+std::unique_ptr<PointSearcher> make_tpe(SearcherOptions& options, const SearcherSetup& setup);
+std::unique_ptr<PointSearcher> make_cmaes(SearcherOptions& options, const SearcherSetup& setup);
+std::unique_ptr<PointSearcher> make_gp(SearcherOptions& options, const SearcherSetup& setup);
+std::unique_ptr<PointSearcher> make_nsga2(SearcherOptions& options, const SearcherSetup& setup);
+std::unique_ptr<PointSearcher> make_bohb(SearcherOptions& options, const SearcherSetup& setup);
+std::unique_ptr<PointSearcher> make_limit(SearcherOptions& options, const SearcherSetup& setup);
+std::unique_ptr<PointSearcher> make_repeat(SearcherOptions& options, const SearcherSetup& setup);
+
+std::unique_ptr<PointSearcher> make_own(SearcherOptions& options, const SearcherSetup& setup);
 
 /// The one value of a trial, to be minimised. A trial that failed, or whose value is not a number, counts as the worst:
 /// infinity.

@@ -8,7 +8,7 @@ namespace lockstep::tune {
 namespace {
 
 /// Point n of a scrambled Sobol sequence is that of trial n.
-class SobolSearcher : public Searcher {
+class SobolSearcher : public PointSearcher {
  public:
   explicit SobolSearcher(const SearcherSetup& setup)
       : space_(setup.space), sequence_(static_cast<int>(setup.space.dimensions().size()), setup.seed) {}
@@ -28,7 +28,7 @@ class SobolSearcher : public Searcher {
 
 }  // namespace
 
-std::unique_ptr<Searcher> make_sobol(SearcherOptions&, const SearcherSetup& setup) {
+std::unique_ptr<PointSearcher> make_sobol(SearcherOptions&, const SearcherSetup& setup) {
   const std::size_t dimensions = setup.space.dimensions().size();
   if (dimensions > SobolSequence::kMostDimensions) {
     throw ConfigError("[tune.search] sobol: the space has " + std::to_string(dimensions) +

@@ -5,7 +5,7 @@ namespace lockstep::tune {
 namespace {
 
 /// See TpeModel.
-class TpeSearcher : public Searcher {
+class TpeSearcher : public PointSearcher {
  public:
   TpeSearcher(const SearcherSetup& setup, TpeSettings settings) : seed_(setup.seed), model_(setup.space, settings) {}
 
@@ -26,7 +26,7 @@ class TpeSearcher : public Searcher {
 
 }  // namespace
 
-std::unique_ptr<Searcher> make_tpe(SearcherOptions& options, const SearcherSetup& setup) {
+std::unique_ptr<PointSearcher> make_tpe(SearcherOptions& options, const SearcherSetup& setup) {
   TpeSettings settings;
   settings.startup = options.integer("n_startup", settings.startup, 1);
   settings.candidates = options.integer("n_candidates", settings.candidates, 1, 100'000);

@@ -19,7 +19,9 @@
 #include "tune/experiment_settings.h"
 #include "tune/find_experiment.h"
 #include "tune/function_trials.h"
+#include "tune/own_searcher.h"
 #include "tune/policy_files.h"
+#include "tune/process_trials.h"
 #include "tune/space.h"
 #include "tune/trial_loop.h"
 #include "tune/trial_runs.h"
@@ -58,6 +60,7 @@ ExperimentSettings settings_from(const tune::Trainable& trainable, const TunerOp
   }
   settings.seed = given.seed ? *given.seed : random_seed();
   settings.searcher = given.search_alg.description;
+  if (given.search_alg.own) settings.searcher = {{"kind", "custom"}, {"description", settings.searcher}};
   settings.scheduler = given.scheduler.description;
   settings.points_to_evaluate = given.search_alg.points_to_evaluate;
   settings.time_attribute = given.scheduler.time_attr;
@@ -74,6 +77,7 @@ ExperimentSettings settings_from(const tune::Trainable& trainable, const TunerOp
       {kTuner,
        {{"run", store::to_value(kept)},
         {"verbose", run.verbose},
+        {"reuse_workers", given.reuse_workers},
         {"max_concurrent_trials", given.max_concurrent_trials ? Value(*given.max_concurrent_trials) : Value()},
         {"stop", Value(given.stop.descriptions)}}}};
   return settings;
@@ -90,6 +94,15 @@ std::vector<tune::Callback*> callbacks_of(const RunConfig& run) {
   return callbacks;
 }
 
+/// What replaces the searcher that the settings do not describe.
+std::shared_ptr<tune::PointSearcher> own_searcher(const ExperimentSettings& settings,
+                                                  std::shared_ptr<tune::Searcher> own) {
+  const tune::Space space = tune::Space::parse(settings.param_space);
+  return tune::make_searcher(settings.searcher.at("description"), space, settings.seed,
+                             std::max<int>(1, static_cast<int>(settings.metrics.size())),
+                             tune::adapted(std::move(own), space, settings.modes, settings.seed));
+}
+
 void check(const tune::Trainable& trainable, const TunerOptions& options, const ExperimentSettings& settings) {
   const RunConfig& run = run_config_of(trainable, options.run_config);
   validate(TrainerOptions{.run = run});
@@ -100,12 +113,16 @@ void check(const tune::Trainable& trainable, const TunerOptions& options, const 
   const auto& most = options.tune_config.max_concurrent_trials;
   if (most && *most < 1)
     throw ConfigError("[TuneConfig] max_concurrent_trials is " + std::to_string(*most) + "; it must be at least 1");
-  if (settings.num_samples == -1 && !settings.time_budget && settings.searcher.value("kind", "") != "grid")
+  const auto& own = options.tune_config.search_alg.own;
+  if (settings.num_samples == -1 && !settings.time_budget && !own && settings.searcher.value("kind", "") != "grid")
     throw ConfigError("[TuneConfig] num_samples is -1 without time_budget_s: the experiment would never end");
   tune::validate(settings);
   const tune::Space space = tune::Space::parse(settings.param_space);
-  tune::make_searcher(settings.searcher, space, settings.seed,
-                      std::max<int>(1, static_cast<int>(settings.metrics.size())));
+  if (own)
+    own_searcher(settings, own);
+  else
+    tune::make_searcher(settings.searcher, space, settings.seed,
+                        std::max<int>(1, static_cast<int>(settings.metrics.size())));
   tune::make_scheduler(settings.scheduler, settings.seed);
   if (!settings.extra.at("has_mode").get<bool>()) {
     ExperimentSettings without = settings;
@@ -207,6 +224,9 @@ Tuner::Tuner(tune::Trainable trainable, TunerOptions options)
 ResultGrid Tuner::fit() {
   sys::SignalWatch signals(sys::SignalWatch::Then::later);
   {
+    std::unique_ptr<tune::TrialForks> forks;  // before there are threads
+    if (trainable_.function() && !options_.tune_config.reuse_workers)
+      forks = std::make_unique<tune::TrialForks>(trainable_.function());
     std::unique_ptr<tune::Experiment> experiment;
     if (!again_) {
       ExperimentSettings settings = settings_from(trainable_, options_);
@@ -228,6 +248,14 @@ ResultGrid Tuner::fit() {
     const ExperimentSettings& settings = experiment->settings();
     const Value& kept = settings.extra.at(kTuner);
     const RunConfig run = store::run_settings_from(kept.at("run")).run;
+    if (settings.searcher.contains("description")) {
+      auto& own = options_.tune_config.search_alg.own;
+      if (!own)
+        throw ConfigError(
+            "[Tuner] the experiment has a searcher of your own, which has seen its trials already; " +
+            std::string("restore it with a new one: Tuner::restore(path, trainable, {.search_alg = ...})"));
+      experiment->use(own_searcher(settings, std::exchange(own, nullptr)));
+    }
     if (settings.scheduler.contains("description"))
       experiment->use(std::shared_ptr<tune::Scheduler>(
           tune::computing(tune::make_scheduler(settings.scheduler.at("description"), settings.seed), computed_)));
@@ -246,7 +274,10 @@ ResultGrid Tuner::fit() {
       const tune::TrialRuns runs(loop, *trainable_.trainer(), run, waits);
       loop.run(most, signals, [&](tune::Job& job) { return runs.run(job); });
     } else {
-      loop.run(most, signals, tune::function_trials(loop, trainable_.function(), trainable_.name(), settings));
+      const tune::FunctionTrial trial{path_.filename(), trainable_.name(),
+                                      settings.metrics.size() == 1 ? settings.metrics[0] : ""};
+      loop.run(most, signals,
+               forks ? forks->trials(loop, trial, waits) : tune::function_trials(loop, trainable_.function(), trial));
     }
     for (const auto& [name, text] : tune::policy_files(*experiment)) sys::files().replace_file(path_ / name, text);
   }
@@ -274,6 +305,11 @@ Tuner Tuner::restore(const fs::path& path, tune::Trainable trainable, const Rest
   if (!again.stop.descriptions.empty())
     throw ConfigError("[Tuner] stop has stoppers or limits, which the experiment has kept; give functions only");
   options.tune_config.stop = again.stop;
+  const bool has_own = settings.searcher.contains("description");
+  if (has_own != (again.search_alg != nullptr))
+    throw ConfigError(has_own ? "[Tuner] search_alg is missing, and the experiment has a searcher of your own; give a "
+                                "new one in RestoreOptions"
+                              : "[Tuner] search_alg is given, but the experiment has kept its searcher; leave it out");
   options.tune_config.trial_name_creator = again.trial_name_creator;
   Tuner tuner(std::move(trainable), std::move(options));
   if (settings.scheduler.contains("description") || again.param_space.is_object())
@@ -284,6 +320,8 @@ Tuner Tuner::restore(const fs::path& path, tune::Trainable trainable, const Rest
                                         : "is missing, and the experiment's has sample_from()") +
                         "; give the same as before in RestoreOptions");
   tuner.options_.param_space = settings.param_space;
+  tuner.options_.tune_config.reuse_workers = settings.extra.at(kTuner).value("reuse_workers", true);
+  tuner.options_.tune_config.search_alg.own = again.search_alg;
   tuner.path_ = directory;
   tuner.again_ = again;
   tuner.is_restored_ = true;

@@ -8,15 +8,15 @@
 namespace lockstep::tune {
 namespace {
 
-std::unique_ptr<Searcher> make_inner(SearcherOptions& options, const SearcherSetup& setup) {
-  return make_searcher(options.searcher(), setup.space, setup.seed, setup.objectives);
+std::unique_ptr<PointSearcher> make_inner(SearcherOptions& options, const SearcherSetup& setup) {
+  return make_searcher(options.searcher(), setup.space, setup.seed, setup.objectives, setup.own);
 }
 
 /// Lets at most so many trials be unfinished. With `batch`, the inner searcher hears of results only when all of a
 /// batch are there, and the next batch begins then.
-class LimitedSearcher : public Searcher {
+class LimitedSearcher : public PointSearcher {
  public:
-  LimitedSearcher(std::unique_ptr<Searcher> inner, std::size_t most, bool batch)
+  LimitedSearcher(std::unique_ptr<PointSearcher> inner, std::size_t most, bool batch)
       : inner_(std::move(inner)), most_(most), batch_(batch) {}
 
   Asked ask(TrialNumber trial, const Point& fixed) override {
@@ -38,7 +38,7 @@ class LimitedSearcher : public Searcher {
   void observe(TrialNumber trial, double budget, double value) override { inner_->observe(trial, budget, value); }
 
  private:
-  std::unique_ptr<Searcher> inner_;
+  std::unique_ptr<PointSearcher> inner_;
   std::size_t most_;
   bool batch_;
   std::unordered_set<TrialNumber> unfinished_;
@@ -46,9 +46,9 @@ class LimitedSearcher : public Searcher {
 };
 
 /// Gives each point to several trials in succession; the inner searcher hears of the mean of those that succeed.
-class RepeatedSearcher : public Searcher {
+class RepeatedSearcher : public PointSearcher {
  public:
-  RepeatedSearcher(std::unique_ptr<Searcher> inner, int times) : inner_(std::move(inner)), times_(times) {}
+  RepeatedSearcher(std::unique_ptr<PointSearcher> inner, int times) : inner_(std::move(inner)), times_(times) {}
 
   Asked ask(TrialNumber trial, const Point& fixed) override {
     if (left_ > 0 && fits(fixed)) {
@@ -101,7 +101,7 @@ class RepeatedSearcher : public Searcher {
     inner_->tell(group, values);
   }
 
-  std::unique_ptr<Searcher> inner_;
+  std::unique_ptr<PointSearcher> inner_;
   int times_;
   TrialNumber current_ = -1;
   Point point_;
@@ -110,15 +110,32 @@ class RepeatedSearcher : public Searcher {
   std::unordered_map<TrialNumber, Group> groups_;
 };
 
+/// One that somebody else holds, too.
+class SharedSearcher : public PointSearcher {
+ public:
+  explicit SharedSearcher(std::shared_ptr<PointSearcher> inner) : inner_(std::move(inner)) {}
+
+  Asked ask(TrialNumber trial, const Point& fixed) override { return inner_->ask(trial, fixed); }
+  void tell(TrialNumber trial, const std::vector<double>& values) override { inner_->tell(trial, values); }
+  void observe(TrialNumber trial, double budget, double value) override { inner_->observe(trial, budget, value); }
+
+ private:
+  std::shared_ptr<PointSearcher> inner_;
+};
+
 }  // namespace
 
-std::unique_ptr<Searcher> make_limit(SearcherOptions& options, const SearcherSetup& setup) {
+std::unique_ptr<PointSearcher> make_own(SearcherOptions&, const SearcherSetup& setup) {
+  return std::make_unique<SharedSearcher>(setup.own);
+}
+
+std::unique_ptr<PointSearcher> make_limit(SearcherOptions& options, const SearcherSetup& setup) {
   const auto most = static_cast<std::size_t>(options.integer("max_concurrent", 0, 1));
   const bool batch = options.flag("batch", false);
   return std::make_unique<LimitedSearcher>(make_inner(options, setup), most, batch);
 }
 
-std::unique_ptr<Searcher> make_repeat(SearcherOptions& options, const SearcherSetup& setup) {
+std::unique_ptr<PointSearcher> make_repeat(SearcherOptions& options, const SearcherSetup& setup) {
   const auto times = static_cast<int>(options.integer("repeat", 0, 1, 1'000'000));
   return std::make_unique<RepeatedSearcher>(make_inner(options, setup), times);
 }

@@ -25,7 +25,7 @@ class KeptExperiment : public Experiment {
     trial.last_result = std::move(result);
     trials.push_back(std::move(trial));
   }
-  void use(std::shared_ptr<Searcher>) override {}
+  void use(std::shared_ptr<PointSearcher>) override {}
   void use(std::shared_ptr<Scheduler>) override {}
   std::optional<Start> next() override { return std::nullopt; }
   void set_name(TrialNumber, const std::string&) override {}

@@ -14,12 +14,12 @@ namespace lockstep::tune {
 namespace {
 
 using ::testing::HasSubstr;
-using AskedKind = Searcher::Asked::Kind;
+using AskedKind = PointSearcher::Asked::Kind;
 
 constexpr double kOpen = std::numeric_limits<double>::quiet_NaN();
 
-std::unique_ptr<Searcher> searcher_of(const Value& description, const Space& space, std::uint64_t seed = 1,
-                                      int objectives = 1) {
+std::unique_ptr<PointSearcher> searcher_of(const Value& description, const Space& space, std::uint64_t seed = 1,
+                                           int objectives = 1) {
   return make_searcher(description, space, seed, objectives);
 }
 
@@ -72,7 +72,7 @@ class AnySearcherTest : public testing::TestWithParam<const char*> {
     for (TrialNumber trial = 0; trial < trials; ++trial) {
       Point fixed(space.dimensions().size(), kOpen);
       if (!fixed.empty() && space.dimensions()[0].grid) fixed[0] = static_cast<double>(trial % 2);
-      const Searcher::Asked asked = searcher->ask(trial, fixed);
+      const PointSearcher::Asked asked = searcher->ask(trial, fixed);
       if (asked.kind != AskedKind::point) {
         ADD_FAILURE() << "no point for trial " << trial;
         return points;
@@ -117,7 +117,7 @@ TEST_P(AnySearcherTest, KeepsWhatIsFixed) {
   set("rate", 0.01);
   const auto searcher = searcher_of(description(), space);
   for (TrialNumber trial = 0; trial < 40; ++trial) {
-    const Searcher::Asked asked = searcher->ask(trial, fixed);
+    const PointSearcher::Asked asked = searcher->ask(trial, fixed);
     ASSERT_EQ(asked.kind, AskedKind::point);
     expect_valid(space, asked.point);
     for (std::size_t d = 0; d < fixed.size(); ++d) {
@@ -133,7 +133,7 @@ TEST_P(AnySearcherTest, WholePointsMayBeFixed) {
   const auto searcher = searcher_of(description(), space);
   for (TrialNumber trial = 0; trial < 30; ++trial) {
     const Point fixed = trial < 15 ? Point{1, 2, 3, 4, static_cast<double>(trial) / 2} : Point{};
-    const Searcher::Asked asked = searcher->ask(trial, fixed);
+    const PointSearcher::Asked asked = searcher->ask(trial, fixed);
     ASSERT_EQ(asked.kind, AskedKind::point);
     if (!fixed.empty()) {
       EXPECT_EQ(asked.point, fixed);
@@ -147,7 +147,7 @@ TEST_P(AnySearcherTest, GoesOnIfEverythingFails) {
   const auto searcher = searcher_of(description(), space);
   const Point fixed{0};
   for (TrialNumber trial = 0; trial < 80; ++trial) {
-    const Searcher::Asked asked = searcher->ask(trial, fixed);
+    const PointSearcher::Asked asked = searcher->ask(trial, fixed);
     ASSERT_EQ(asked.kind, AskedKind::point);
     expect_valid(space, asked.point);
     const double values[] = {kOpen, INFINITY, -INFINITY};
@@ -159,7 +159,7 @@ TEST_P(AnySearcherTest, EqualValuesAreNoProblem) {
   const Space space = mixed_space();
   const auto searcher = searcher_of(description(), space);
   for (TrialNumber trial = 0; trial < 60; ++trial) {
-    const Searcher::Asked asked = searcher->ask(trial, {1});
+    const PointSearcher::Asked asked = searcher->ask(trial, {1});
     ASSERT_EQ(asked.kind, AskedKind::point);
     expect_valid(space, asked.point);
     searcher->tell(trial, {3});
@@ -170,7 +170,7 @@ TEST_P(AnySearcherTest, IgnoresTrialsThatItDoesNotKnow) {
   const Space space = mixed_space();
   const auto searcher = searcher_of(description(), space), undisturbed = searcher_of(description(), space);
   for (TrialNumber trial = 0; trial < 40; ++trial) {
-    const Searcher::Asked asked = searcher->ask(trial, {1});
+    const PointSearcher::Asked asked = searcher->ask(trial, {1});
     EXPECT_EQ(space.config(asked.point), space.config(undisturbed->ask(trial, {1}).point));
     const std::vector<double> values{some_value(asked.point)};
     undisturbed->tell(trial, values);
@@ -184,7 +184,7 @@ TEST_P(AnySearcherTest, NeedsNoDimensions) {
   const Space space = Space::parse({{"constant", 1}});
   const auto searcher = searcher_of(description(), space);
   for (TrialNumber trial = 0; trial < 30; ++trial) {
-    const Searcher::Asked asked = searcher->ask(trial, {});
+    const PointSearcher::Asked asked = searcher->ask(trial, {});
     if (asked.kind == AskedKind::exhausted) break;  // a grid of one point
     EXPECT_TRUE(asked.point.empty());
     searcher->tell(trial, {1});
@@ -248,7 +248,7 @@ TEST(SearcherTest, GridEndsAfterAllCombinations) {
   std::vector<std::string> texts;
   TrialNumber trial = 0;
   for (;; ++trial) {
-    const Searcher::Asked asked = searcher->ask(trial, {});
+    const PointSearcher::Asked asked = searcher->ask(trial, {});
     if (asked.kind == AskedKind::exhausted) break;
     ASSERT_LT(trial, 100);
     const Value config = space.config(asked.point);

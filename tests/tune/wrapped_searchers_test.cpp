@@ -7,17 +7,17 @@
 namespace lockstep::tune {
 namespace {
 
-using AskedKind = Searcher::Asked::Kind;
+using AskedKind = PointSearcher::Asked::Kind;
 
 Space line_space() { return Space::parse({{"x", uniform_domain(0, 1)}}); }
 
-std::unique_ptr<Searcher> limited(int most, bool batch, const char* kind = "random") {
+std::unique_ptr<PointSearcher> limited(int most, bool batch, const char* kind = "random") {
   const Value inner{{"kind", kind}};
   return make_searcher({{"kind", "limit"}, {"max_concurrent", most}, {"batch", batch}, {"searcher", inner}},
                        line_space(), 1, 1);
 }
 
-std::unique_ptr<Searcher> repeated(int times, const char* kind = "random") {
+std::unique_ptr<PointSearcher> repeated(int times, const char* kind = "random") {
   const Value inner{{"kind", kind}};
   return make_searcher({{"kind", "repeat"}, {"repeat", times}, {"searcher", inner}}, line_space(), 1, 1);
 }

@@ -59,6 +59,8 @@ struct TuneConfig {
   TrialScheduler scheduler{};    ///< by default trials run to their end
   std::optional<int> max_concurrent_trials{};  ///< nothing: as many as the resources allow
   std::optional<TimeBudget> time_budget_s{};   ///< then trials end with their next report
+  /// Functions: trials are threads of this process. False: each is a process that fit() forks; see Tuner.
+  bool reuse_workers = true;
   /// The name of a trial, and of its directory; called once for each.
   std::function<std::string(const TrialInfo&)> trial_name_creator{};
   std::optional<std::uint64_t> seed{};  ///< nothing: a different one every time; it is stored
@@ -143,6 +145,11 @@ struct TunerOptions {
 
 /// Tries configurations and keeps all that happens in a directory, with a database, from which restore() continues.
 /// For one thread at a time.
+///
+/// With reuse_workers = false, each trial of a function begins with the globals that this process has when fit() is
+/// called, in a process of its own: what it changes or leaks ends with it, a crash is its own failure, and it can be
+/// ended from outside. fit() forks once, before it starts threads; other threads of the program are not in the forks,
+/// so call it before they hold locks that the function needs.
 class Tuner {
  public:
   /// Throws ConfigError if an option is wrong. Starts nothing.
@@ -164,6 +171,7 @@ class Tuner {
     tune::Stop stop{};    ///< functions; stoppers are restored
     std::vector<lockstep::Callback*> callbacks{};
     std::function<std::string(const tune::TrialInfo&)> trial_name_creator{};
+    std::shared_ptr<tune::Searcher> search_alg{};  ///< a searcher of your own: a new object
   };
   /// A tuner that continues an experiment as if it had never stopped. Here and below, `path` is the experiment's
   /// directory, or its name in the default storage path. Throws ConfigError if there is none.
