@@ -11,6 +11,7 @@ RunConfig(callbacks=[Printer()])
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -312,14 +313,19 @@ class _FileLogger(LoggerCallback):
             return
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         sink = self._sinks[trial.trial_id] = self._open(str(place))
-        sink.start(trial.config)
+        sink.start(trial.config if is_run else _plain(trial.config))
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         if trial.trial_id not in self._sinks:
             self.log_trial_start(trial)
         sink = self._sinks[trial.trial_id]
         if sink is not None:
-            sink.write(result, iteration)
+            try:
+                sink.write(result, iteration)
+            except TypeError:
+                if self.__dict__.get("_trial") is trial:
+                    raise
+                sink.write(_plain(result), iteration)
             sink.flush()
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
@@ -329,6 +335,12 @@ class _FileLogger(LoggerCallback):
 
     def _open(self, directory: str) -> _core.ReportSink:
         raise NotImplementedError
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """The same, with text for what no file can hold: programs that drive a logger by hand give it anything."""
+    made: dict[str, Any] = json.loads(json.dumps(values, default=repr))
+    return made
 
 
 class JsonLoggerCallback(_FileLogger):
@@ -348,6 +360,20 @@ class JsonLoggerCallback(_FileLogger):
 
     def _open(self, directory: str) -> _core.ReportSink:
         return _core.ReportSink.json(directory, self.filename)
+
+    def log_trial_start(self, trial: Trial) -> None:
+        super().log_trial_start(trial)
+        if not isinstance(trial, Trial):  # driven by hand: runs and experiments write it themselves
+            self.update_config(trial, trial.config)
+
+    def update_config(self, trial: Any, config: dict[str, Any]) -> None:
+        """Writes the configuration of a trial to ``params.json`` and ``params.pkl``."""
+        import cloudpickle
+
+        place = self.logdir or Path(trial.logdir)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (place / "params.json").write_text(json.dumps(config, indent=2, default=repr))
+        (place / "params.pkl").write_bytes(cloudpickle.dumps(config))
 
 
 class CSVLoggerCallback(_FileLogger):

@@ -71,7 +71,9 @@ MODULES: Mapping[str, Names | Shared] = {
         **values(_DICT_CHECKPOINT_ADDITIONAL_FILE_KEY="_ray_additional_checkpoint_files"),
     },
     "ray.air.result": at("lockstep", "Result"),
-    "ray.air.session": Shared("lockstep.session", _SHARD),
+    "ray.air.session": Shared(
+        "lockstep.session", {**_SHARD, **at("lockstep.as_ray._tune_names", "get_trial_resources")}
+    ),
     "ray.air.constants": {
         **FILES,
         **_KEYS,

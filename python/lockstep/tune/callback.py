@@ -49,6 +49,13 @@ class Callback(run_callbacks.Callback):
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """No trial runs any more."""
 
+    def get_state(self) -> dict[str, Any] | None:
+        """Never called: a restored experiment gets new callbacks. It is there as in Ray."""
+        return None
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """The same."""
+
 
 _HOOKS = [name for name in vars(Callback) if name.startswith("on_")]
 

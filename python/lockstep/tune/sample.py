@@ -39,8 +39,22 @@ class Domain:
         given = {name: value for name, value in self.options.items() if value is not None}
         return {"$domain": {"kind": self.kind, **given}}
 
-    def sample(self, spec: Any = None, size: int = 1, random_state: Any = None) -> Any:
-        """One value, or a list of `size` values. `random_state`: a seed, or a generator of numpy."""
+    def cast(self, value: Any) -> Any:
+        """As a value of the set."""
+        return value
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether it belongs to the set, as far as that is known."""
+        return True
+
+    @property
+    def domain_str(self) -> str:
+        """The set as text."""
+        return "(unknown)"
+
+    def sample(self, spec: Any = None, size: int = 1, random_state: Any = None, *, config: Any = None) -> Any:
+        """One value, or a list of `size` values. `random_state`: a seed, or a generator of numpy. `config` is another
+        name of `spec`."""
         seed = random.getrandbits(63) if random_state is None else _seed(random_state)
         space = _core.tune.Space({"x": self.to_value()})
         searcher = _core.tune.make_searcher({"kind": "random"}, space, seed, 1)
@@ -177,7 +191,7 @@ class Categorical(Domain):
         """The values."""
         return f"{self.categories}"
 
-    def sample(self, spec: Any = None, size: int = 1, random_state: Any = None) -> Any:
+    def sample(self, spec: Any = None, size: int = 1, random_state: Any = None, *, config: Any = None) -> Any:
         generator = random if random_state is None else random.Random(_seed(random_state))
         drawn = [generator.choice(self.categories) for _ in range(size)]
         return drawn[0] if size == 1 else drawn
@@ -186,16 +200,21 @@ class Categorical(Domain):
 class SampleFrom(Domain):
     """A value computed from the others: `function` gets a spec whose ``config`` has them as attributes and items."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        if not callable(function):
-            raise ConfigError(f"[tune] sample_from() got {function!r}; it must be a function of the spec")
-        self.function = function
+    def __init__(self, func: Callable[[Any], Any]) -> None:
+        if not callable(func):
+            raise ConfigError(f"[tune] sample_from() got {func!r}; it must be a function of the spec")
+        self.function = func
         super().__init__("sample_from")
 
     def is_function(self) -> bool:
         return True
 
-    def sample(self, spec: Any = None, size: int = 1, random_state: Any = None) -> Any:
+    @property
+    def domain_str(self) -> str:
+        return f"{getattr(self.function, '__name__', self.function)}()"
+
+    def sample(self, spec: Any = None, size: int = 1, random_state: Any = None, *, config: Any = None) -> Any:
+        spec = config if spec is None else spec
         drawn = [self.function(spec) for _ in range(size)]
         return drawn[0] if size == 1 else drawn
 
@@ -275,6 +294,6 @@ def qrandn(mean: float, sd: float, q: float) -> Float:
     return Float(None, None, "qrandn", mean=mean, sd=sd, q=q)
 
 
-def sample_from(function: Callable[[Any], Any]) -> SampleFrom:
+def sample_from(func: Callable[[Any], Any]) -> SampleFrom:
     """A value computed from the others: ``sample_from(lambda spec: spec.config.width * 2)``."""
-    return SampleFrom(function)
+    return SampleFrom(func)

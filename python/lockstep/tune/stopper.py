@@ -58,9 +58,9 @@ class FunctionStopper(Stopper):
         return False
 
     @classmethod
-    def is_valid_function(cls, function: Any) -> bool:
+    def is_valid_function(cls, fn: Any) -> bool:
         """Whether it is a function and not a Stopper."""
-        return callable(function) and not isinstance(function, Stopper)
+        return callable(fn) and not isinstance(fn, Stopper)
 
 
 class MaximumIterationStopper(Stopper):
@@ -139,9 +139,12 @@ class ExperimentPlateauStopper(Stopper):
         self._best.append(_number(result, self._metric, "ExperimentPlateauStopper"))
         self._best.sort(reverse=self._mode == "max")
         del self._best[self._top :]
-        is_calm = len(self._best) == self._top and statistics.pstdev(self._best) <= self._std
-        self._calm = self._calm + 1 if is_calm else 0
+        self._calm = self._calm + 1 if self.has_plateaued() else 0
         return self.stop_all()
+
+    def has_plateaued(self) -> bool:
+        """Whether the best values deviate as little now."""
+        return len(self._best) == self._top and statistics.pstdev(self._best) <= self._std
 
     def stop_all(self) -> bool:
         return self._calm > self._patience

@@ -7,9 +7,11 @@ import inspect
 import json
 import math
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, ClassVar
 
 from lockstep import _core, session
@@ -99,25 +101,58 @@ class Trainable:
         passed = time.monotonic() - before
         self._iteration += 1
         self._time_total += passed
-        now = time.time()
-        autofilled = {
-            "done": False,
-            "training_iteration": self._iteration,
-            "iterations_since_restore": self._iteration,
-            "time_this_iter_s": passed,
-            "time_total_s": self._time_total,
-            "time_since_restore": self._time_total,
-            "timestamp": int(now),
-            "date": time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now)),
+        result = {"done": False, **self.get_auto_filled_metrics(time_this_iter=passed), **result}
+        self.log_result(result)
+        return result
+
+    def train_buffered(self, buffer_time_s: float, max_buffer_length: int = 1000) -> list[dict[str, Any]]:
+        """The results of train() for so many seconds or steps, or until one is done."""
+        deadline = time.monotonic() + buffer_time_s
+        results = [self.train()]
+        while not results[-1]["done"] and len(results) < max_buffer_length and time.monotonic() < deadline:
+            results.append(self.train())
+        return results
+
+    def get_auto_filled_metrics(
+        self,
+        now: datetime | None = None,
+        time_this_iter: float | None = None,
+        timestamp: int | None = None,
+        debug_metrics_only: bool = False,
+    ) -> dict[str, Any]:
+        """The metrics that are in every result."""
+        at = datetime.now() if now is None else now
+        metrics = {
+            "trial_id": self.trial_id,
+            "date": at.strftime("%Y-%m-%d_%H-%M-%S"),
+            "timestamp": int(at.timestamp()) if timestamp is None else timestamp,
             "pid": os.getpid(),
             "hostname": os.uname().nodename,
             "node_ip": _core.LOOPBACK,
-            "trial_id": self.trial_id,
             "config": self.config,
+            "time_since_restore": self._time_total,
+            "iterations_since_restore": self._iteration,
         }
-        result = {**autofilled, **result}
-        self.log_result(result)
-        return result
+        if debug_metrics_only:
+            return metrics
+        counts = {"training_iteration": self._iteration, "time_total_s": self._time_total}
+        return {**metrics, **counts} | ({} if time_this_iter is None else {"time_this_iter_s": time_this_iter})
+
+    def is_actor(self) -> bool:
+        """Whether it runs as a trial of an experiment."""
+        return session._session is not None
+
+    def get_current_ip_pid(self) -> tuple[str, int]:
+        """The address and the process where it runs."""
+        return _core.LOOPBACK, os.getpid()
+
+    def get_current_ip(self) -> str:
+        """The address where it runs."""
+        return _core.LOOPBACK
+
+    def delete_checkpoint(self, checkpoint_path: str) -> None:
+        """Removes what save() wrote."""
+        shutil.rmtree(checkpoint_path, ignore_errors=True)
 
     def stop(self) -> None:
         """The same as cleanup()."""
@@ -154,9 +189,9 @@ class Trainable:
         with tempfile.TemporaryDirectory(prefix="lockstep_trainable_") as place:
             return Checkpoint.from_directory(self.save(place)).to_bytes()
 
-    def restore_from_object(self, data: bytes) -> None:
+    def restore_from_object(self, obj: bytes) -> None:
         """Continues from what save_to_object() returned."""
-        self.restore(Checkpoint.from_bytes(data))
+        self.restore(Checkpoint.from_bytes(obj))
 
     def get_state(self) -> dict[str, Any]:
         """Iteration and time."""
@@ -194,6 +229,16 @@ class Trainable:
     def trial_name(self) -> str:
         """The trial's name; "default" without a trial."""
         return "default" if session._session is None else session.get_trial_name()
+
+    @property
+    def trial_resources(self) -> Any:
+        """What default_resource_request() says."""
+        return self.default_resource_request(self.config)
+
+    @classmethod
+    def resource_help(cls, config: dict[str, Any]) -> str:
+        """Advice for the user if the resources do not suffice."""
+        return ""
 
     def get_config(self) -> dict[str, Any]:
         """The configuration."""
@@ -307,9 +352,13 @@ def run_class(kind: type, before: Trainable | None, given: Mapping[str, Any]) ->
 
 def _run_steps(trial: Trainable, kind: type[Trainable], given: Mapping[str, Any]) -> None:
     checkpoint = session.get_checkpoint()
+    ahead = 0
     if checkpoint is not None:
         state = _load(trial, checkpoint)
-        trial._iteration = int(given["iterations"]) or int(state.get("iteration", 0))
+        reports = int(given["iterations"])
+        is_others = reports > 0 and os.path.dirname(checkpoint.path or "") != given["directory"]
+        trial._iteration = reports if is_others else _iteration_of(checkpoint, state) or reports
+        ahead = trial._iteration - reports  # of the checkpoint that the experiment began with
     can_save = kind.save_checkpoint is not Trainable.save_checkpoint
     every, at_end = given["checkpoint_every"], given["checkpoint_at_end"]
     done = False
@@ -321,9 +370,22 @@ def _run_steps(trial: Trainable, kind: type[Trainable], given: Mapping[str, Any]
         trial._iteration += 1
         done = bool(metrics.get("done", False))
         is_due = (every and trial._iteration % every == 0) or (at_end and done)
+        if ahead:
+            metrics.setdefault("training_iteration", trial._iteration)
         session.report(metrics, checkpoint=_saved(trial) if can_save and is_due else None)
     if at_end and can_save and not done:
         session._save(_saved(trial))
+
+
+def _iteration_of(checkpoint: Checkpoint, state: Mapping[str, Any]) -> int:
+    """The number of steps before a checkpoint; 0 if it does not say."""
+    if "iteration" in state:
+        return int(state["iteration"])
+    try:
+        with open(os.path.join(checkpoint.path or "", "manifest.json"), encoding="utf-8") as file:
+            return int(json.load(file)["metrics"]["training_iteration"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 _STATE = "trainable.json"

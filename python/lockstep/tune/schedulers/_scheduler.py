@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -81,6 +82,21 @@ class TrialScheduler:
         """The next of ``trial_runner.get_trials()`` whose status is PENDING or PAUSED."""
         waiting = [each for each in trial_runner.get_trials() if each.status in ("PENDING", "PAUSED")]
         return min(waiting, key=lambda each: (each.status == "PAUSED", each.number), default=None)
+
+    @property
+    def supports_buffered_results(self) -> bool:
+        """Whether it may be asked about several results at once; it never is."""
+        return False
+
+    def save(self, checkpoint_path: str) -> None:
+        """Writes the object to a file. Experiments need none: they repeat the calls."""
+        with open(checkpoint_path, "wb") as file:
+            pickle.dump(self, file)
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Continues from what save() wrote."""
+        with open(checkpoint_path, "rb") as file:
+            self.__dict__.update(pickle.load(file).__dict__)
 
     def debug_string(self) -> str:
         """One line about it."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lockstep import _core
@@ -104,6 +107,52 @@ class Searcher:
                 raise ConfigError(f"[tune.search] tell() got {len(values)} values; there are {len(names)} metrics")
             result = dict(zip(names, values, strict=True))
         self.on_trial_complete(trial_name(id), result=result, error=result is None)
+
+    def add_evaluated_point(
+        self,
+        parameters: dict[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: list[float] | None = None,
+    ) -> None:
+        """A configuration whose value is known already. Override it if the searcher can learn from it."""
+        raise NotImplementedError(f"{type(self).__name__} takes no points that were evaluated elsewhere")
+
+    def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
+        """Gives add_evaluated_point() every trial that has ended, of an analysis, a list, or one trial."""
+        trials = getattr(trials_or_analysis, "trials", trials_or_analysis)
+        for trial in trials if isinstance(trials, (list, tuple)) else [trials]:
+            if trial.status not in ("TERMINATED", "ERROR"):
+                continue
+            value = _core.number_at(dict(trial.last_result or {}), metric)
+            failed = trial.status == "ERROR" or value is None
+            self.add_evaluated_point(trial.config, float("nan") if value is None else value, error=failed)
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Whether the searcher bounds its trials by itself; ConcurrencyLimiter does it otherwise."""
+        return False
+
+    def get_state(self) -> dict[str, Any]:
+        """What save_to_dir() writes. Override it if the searcher is used without an experiment."""
+        raise NotImplementedError(f"{type(self).__name__} has no get_state()")
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """The inverse of get_state()."""
+        raise NotImplementedError(f"{type(self).__name__} has no set_state()")
+
+    def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
+        """Writes a file that restore_from_dir() reads. Experiments need none: they repeat the calls."""
+        with open(os.path.join(checkpoint_dir, f"searcher-state-{session_str}.pkl"), "wb") as file:
+            pickle.dump(self.get_state(), file)
+
+    def restore_from_dir(self, checkpoint_dir: str) -> None:
+        """Continues from the newest file that save_to_dir() wrote."""
+        found = sorted(Path(checkpoint_dir).glob("searcher-state-*.pkl"), key=os.path.getmtime)
+        if not found:
+            what = f"[tune.search] {checkpoint_dir} has no searcher-state-*.pkl"
+            raise ConfigError(f"{what}; give the directory that save_to_dir() got")
+        self.set_state(pickle.loads(found[-1].read_bytes()))
 
     def save(self, checkpoint_path: str) -> None:
         """Not needed: experiments repeat the calls."""
