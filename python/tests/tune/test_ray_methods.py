@@ -118,3 +118,25 @@ def test_the_json_logger_writes_the_configuration(tmp_path: Path) -> None:
     logger.on_trial_result(1, [trial], trial, {"loss": 1.0, "training_iteration": 1, "config": trial.config})
     logger.on_trial_complete(1, [trial], trial)
     assert json.loads((tmp_path / "result.json").read_text())["config"] == {"lr": 0.5, "path": repr(Path("a"))}
+
+
+class Growing(Counter):
+    def step(self) -> dict[str, Any]:
+        self.count += 1
+        return {"count": self.count}
+
+    def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.count = checkpoint["count"]
+
+
+def test_a_class_counts_on_from_the_checkpoint_it_is_given(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"verbose": 0, "storage_path": str(tmp_path)}
+    first = tune.run(Growing, stop={"training_iteration": 4}, checkpoint_freq=2, **options).trials[0]
+    later = tune.run(Growing, stop={"training_iteration": 7}, restore=first.checkpoint.path, **options).trials[0]
+    assert later.last_result["count"] == 7 and later.last_result["training_iteration"] == 7
+    by_hand = Growing({})
+    by_hand.count = by_hand._iteration = 5
+    path = by_hand.save(str(tmp_path / "saved"))
+    last = tune.run(Growing, stop={"training_iteration": 6}, restore=path, **options)
+    assert last.trials[0].last_result["count"] == 6
+    assert len(last.trial_dataframes[last.trials[0].logdir]) == 1
