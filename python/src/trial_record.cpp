@@ -34,12 +34,13 @@ namespace {
 double seconds_now() { return unix_seconds(wall_now()); }
 
 /// Replaces a small file by a rename, without waiting for the disk: the experiment's database is what must last.
-void put_file(const std::filesystem::path& path, const std::string& text) {
-  const std::string partial = path.native() + ".partial";
+/// `is_first`: nobody can look for the file yet.
+void put_file(const std::filesystem::path& path, const std::string& text, bool is_first = false) {
+  const std::string partial = is_first ? path.native() : path.native() + ".partial";
   sys::OpenFile file = sys::files().open(partial, sys::OpenMode::replace);
   sys::files().write_all(file, std::as_bytes(std::span(text)));
   sys::files().close(std::move(file));
-  sys::files().rename(partial, path);
+  if (!is_first) sys::files().rename(partial, path);
 }
 
 std::vector<FileEntry> write_part(const std::string& directory, const py::object& contents) {
@@ -262,8 +263,8 @@ class TrialRecord {
 
   void make_directory() {
     if (std::exchange(made_, true)) return;
-    sys::files().make_directory(directory_);
-    put_file(directory_ / "params.json", to_pretty_json(with_summaries(config_)));
+    const bool is_new = sys::files().make_directory(directory_);
+    put_file(directory_ / "params.json", to_pretty_json(with_summaries(config_)), is_new);
   }
 
   /// Writes the latest result to the files' buffers.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import select
 import signal
 import sys
 import time
@@ -77,7 +78,7 @@ class _Trials:
             finally:
                 os._exit(1)
         os.close(tell)
-        _, status = os.waitpid(child, 0)
+        status = _wait_for(child, self._core)
         os.set_blocking(done, False)  # a process that the trial left behind may hold the other end
         try:
             is_told = bool(os.read(done, 1))
@@ -138,6 +139,24 @@ class _Trials:
     def _end(self, given: dict[str, Any], failure: dict[str, str] | None) -> None:
         body = b"" if failure is None else json.dumps(failure).encode()
         _frames.send(self._outgoing, _frames.END, _frames.JOB.pack(given["number"], given["attempt"]) + body)
+
+
+def _wait_for(child: int, core: Any) -> int:
+    """The exit status of a child. Raises KeyboardInterrupt if the worker was interrupted, also before this call: what a
+    signal raises in a hook of os.fork() is lost, and just before os.waitpid() it would not end that."""
+    ended = os.pidfd_open(child)
+    signalled, write = os.pipe()
+    os.set_blocking(write, False)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    try:
+        if core.stopping:
+            raise KeyboardInterrupt
+        select.select([ended, signalled], [], [])  # a handler that raises does so after it
+        return os.waitpid(child, 0)[1]
+    finally:
+        signal.set_wakeup_fd(before)
+        for fd in (ended, signalled, write):
+            os.close(fd)
 
 
 class TrialSession:
