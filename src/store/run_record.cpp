@@ -232,8 +232,11 @@ void finish_record(const std::filesystem::path& run, const Value& metrics, doubl
   RunDirectory directory(run);
   if (!directory.exists()) return;
   RunRecord record = RunRecord::from_value(directory.read_run_json());
-  if (record.state != "running") return;
+  const bool goes_on =
+      number_in<double>(metrics, "training_iteration") > static_cast<double>(record.training_iteration);
+  if (record.state != "running" && !goes_on) return;
   record.state = "finished";
+  record.error.clear();
   record.finished = time;
   record.end_attempt("finished", time);
   if (metrics.is_object())

@@ -72,7 +72,8 @@ struct RunRecord {
 };
 
 /// For a run whose driver was killed when nothing was left to do: its record says that it has finished. `metrics` is
-/// its last report. Does nothing if there is no record, or if it says how the run ended.
+/// its last report. Does nothing if there is no record, or if it says how the run ended after that report: the record
+/// of a trial says how it ended before a pause or a failure, until it has gone on for a while.
 void finish_record(const std::filesystem::path& run, const Value& metrics, double time);
 
 }  // namespace lockstep::store

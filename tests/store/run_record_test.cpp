@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 
+#include "store/run_directory.h"
 #include "sys/node.h"
 
 namespace lockstep::store {
@@ -30,6 +32,36 @@ RunRecord record_with_history() {
     record.failures.push_back(failure);
   }
   return record;
+}
+
+TEST(RunRecord, IsFinishedAfterTheLastReport) {
+  const std::filesystem::path place =
+      std::filesystem::temp_directory_path() / ("lockstep-record-" + std::to_string(::getpid()));
+  const auto finished = [&](const std::string& state, int reported, const Value& last) {
+    std::filesystem::remove_all(place);
+    std::filesystem::create_directories(place);
+    RunRecord record;
+    record.state = state;
+    record.error = state == "failed" ? "boom" : "";
+    record.training_iteration = reported;
+    record.metrics = {{"training_iteration", reported}, {"loss", 1}};
+    record.begin_attempt(0, 1, {}, 10);
+    RunDirectory(place).write_run_json(record.to_value());
+    finish_record(place, last, 50);
+    return RunRecord::from_value(RunDirectory(place).read_run_json());
+  };
+  const Value last = {{"training_iteration", 4}, {"loss", 0.25}};
+  for (const char* state : {"running", "finished", "failed"}) {  // the latter two: before a pause or a failure
+    const RunRecord record = finished(state, 2, last);
+    EXPECT_EQ(record.state, "finished") << state;
+    EXPECT_EQ(record.training_iteration, 4) << state;
+    EXPECT_EQ(record.metrics, last) << state;
+    EXPECT_EQ(record.finished, 50) << state;
+    EXPECT_EQ(record.error, "") << state;
+  }
+  EXPECT_EQ(finished("failed", 4, last).state, "failed");
+  EXPECT_EQ(finished("finished", 4, last).finished, 0);
+  std::filesystem::remove_all(place);
 }
 
 TEST(RunRecord, ComesBack) {
