@@ -200,10 +200,11 @@ std::size_t CsvSink::column_of(std::string_view key, std::size_t position) {
 }
 
 void CsvSink::flush() {
-  if (columns_.size() > columns_in_file_)
+  if (columns_in_file_ == 0)
+    begin();
+  else if (columns_.size() > columns_in_file_)
     widen();
-  else
-    file_.flush();
+  file_.flush();
 }
 
 void CsvSink::close() {
@@ -212,19 +213,33 @@ void CsvSink::close() {
   file_.close();
 }
 
+void CsvSink::append_header(std::string& out) const {
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    if (i > 0) out += ',';
+    append_text(out, columns_[i]);
+  }
+  out += '\n';
+}
+
+void CsvSink::begin() {
+  if (columns_.empty()) return;
+  std::string whole;
+  append_header(whole);
+  std::string_view rows = file_.buffer();
+  while (const auto record = next_record(rows)) append_padded(whole, *record, columns_.size());
+  file_.buffer() = std::move(whole);
+  columns_in_file_ = columns_.size();
+}
+
 void CsvSink::widen() {
   AppendFile wider(file_.files(), std::filesystem::path(file_.path()) += ".tmp");
   wider.open(sys::OpenMode::replace);
   try {
     std::string& out = wider.buffer();
-    for (std::size_t i = 0; i < columns_.size(); ++i) {
-      if (i > 0) out += ',';
-      append_text(out, columns_[i]);
-    }
-    out += '\n';
+    append_header(out);
     const sys::Mapping existing = map_existing(file_.files(), file_.path());
     std::string_view rest = text_of(existing);
-    next_record(rest);  // the old header
+    const bool has_header = next_record(rest).has_value();  // the old one
     const auto copy_rows = [&](std::string_view& rows) {
       while (const auto record = next_record(rows)) {
         append_padded(out, *record, columns_.size());
@@ -235,12 +250,9 @@ void CsvSink::widen() {
     // After an error a row may be split: its beginning in the file, its end in the buffer.
     const std::string unwritten = std::string(rest) + file_.buffer();
     std::string_view rows = unwritten;
+    if (!has_header) next_record(rows);  // it is split, too
     copy_rows(rows);
-    // A power cut must not lose rows that were already safe; a first header has none to lose.
-    if (text_of(existing).empty())
-      wider.flush();
-    else
-      wider.sync();
+    wider.sync();  // a power cut must not lose rows that were already safe
     wider.rename(file_.path());
   } catch (const StorageError&) {
     ::unlink(wider.path().c_str());

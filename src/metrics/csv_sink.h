@@ -31,6 +31,8 @@ class CsvSink final : public ReportSink {
 
  private:
   std::size_t column_of(std::string_view key, std::size_t position);
+  void append_header(std::string& out) const;
+  void begin();  ///< puts the first header before the rows in the buffer
   void widen();
 
   AppendFile file_;  ///< its buffer may hold rows from before the table was widened
