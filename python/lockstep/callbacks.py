@@ -361,7 +361,7 @@ class JsonLoggerCallback(_FileLogger):
     def _open(self, directory: str) -> _core.ReportSink:
         return _core.ReportSink.json(directory, self.filename)
 
-    def log_trial_start(self, trial: Trial) -> None:
+    def log_trial_start(self, trial: Any) -> None:
         super().log_trial_start(trial)
         if not isinstance(trial, Trial):  # driven by hand: runs and experiments write it themselves
             self.update_config(trial, trial.config)

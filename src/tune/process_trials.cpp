@@ -362,7 +362,7 @@ class ForkedTrial {
 
 }  // namespace
 
-TrialForks::TrialForks(std::function<Value(Session&)> function) {
+TrialForks::TrialForks(const std::function<Value(Session&)>& function) {
   auto [ours, theirs] = sys::packet_pair();
   std::cout.flush();
   std::fflush(nullptr);  // else each process writes what is buffered

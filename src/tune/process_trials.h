@@ -18,7 +18,7 @@ namespace lockstep::tune {
 class TrialForks {
  public:
   /// Forks. The thread must outlive this object. Throws EngineError if the system refuses.
-  explicit TrialForks(std::function<Value(Session&)> function);
+  explicit TrialForks(const std::function<Value(Session&)>& function);
   /// Kills the trials that are left.
   ~TrialForks();
   TrialForks(const TrialForks&) = delete;
