@@ -2,7 +2,7 @@
 //
 //     driver ── requests ──► server: two sockets per trial
 //     driver ◄── status ──── server: "started" with the pidfd, or "refused WHY"; then "exit CODE" or "signal NUMBER"
-//     driver ◄── stream ───► trial: the job; reports, and answers if `waits`; "stop"; the outcome
+//     driver ◄── stream ───► trial: the job; reports, and answers if `waits`; interruption; the outcome
 
 #include "tune/process_trials.h"
 
@@ -99,10 +99,9 @@ class FarLink final : public TrialLink {
       return false;
     }
     const Value message = wire::decode_value(*frame);
-    if (message.contains("stop")) {
-      interrupted_ = true;
-    } else {
-      ending_ = message.at("ends").get<bool>();
+    if (message.at("interrupted") == true) interrupted_ = true;
+    if (const auto ends = message.find("ends"); ends != message.end()) {
+      if (*ends == true) ending_ = true;
       answered_ = true;
     }
     return true;
@@ -283,7 +282,7 @@ class ForkedTrial {
     if (job_.killed)
       sys::send_signal(pidfd_.get(), SIGKILL);
     else
-      send({{"stop", true}});
+      send({{"interrupted", true}});
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(stopped_.get(), &one, sizeof one);
   }
@@ -320,8 +319,9 @@ class ForkedTrial {
     }
     ++reports_;
     last_ = *report;
-    const bool ends = loop_.report(job_, *report, message.at("checkpoint"), message.at("last"));
-    if (waits_ || ends) send({{"ends", ends}});
+    const bool is_last = loop_.report(job_, *report, message.at("checkpoint"), message.at("last"));
+    // An interrupted trial goes on later; one that was told to end does not.
+    if (waits_ || is_last) send({{"ends", job_.ending.load()}, {"interrupted", loop_.interrupted()}});
   }
 
   void send(const Value& message) {
