@@ -112,6 +112,9 @@ void Advisers::repeat(const Event& event, const TrialBook& book) {
       report(event.trial, event.time, event.values, event.has_checkpoint, event.outcome == "reached");
       take_dropped();
       break;
+    case Kind::checkpoint:
+      checkpoint(event.trial);
+      break;
     case Kind::drop:
       if (book.at(event.trial).state == TrialState::running) break;
       [[fallthrough]];

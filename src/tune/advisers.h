@@ -28,6 +28,9 @@ class Advisers {
   std::optional<Exploit> exploit(TrialNumber trial) { return scheduler_->take_exploit(trial); }
   /// `reached`: the trial ends in any case, so that the scheduler is not asked.
   Decision report(TrialNumber trial, double time, const std::vector<double>& values, bool has_checkpoint, bool reached);
+  void checkpoint(TrialNumber trial) {
+    if (!fifo_) scheduler_->on_checkpoint(trial);
+  }
   void finish(TrialNumber trial, bool failed);
   std::vector<TrialNumber> take_dropped() { return scheduler_->take_dropped(); }
   const Scheduler& scheduler() const { return *scheduler_; }

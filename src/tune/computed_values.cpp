@@ -66,6 +66,7 @@ class ComputingScheduler final : public Scheduler {
   Decision on_result(TrialNumber trial, double time, double value, bool has_checkpoint) override {
     return inner_->on_result(trial, time, value, has_checkpoint);
   }
+  void on_checkpoint(TrialNumber trial) override { inner_->on_checkpoint(trial); }
   void on_ended(TrialNumber trial, bool failed) override { inner_->on_ended(trial, failed); }
   void more_to_come(bool more) override { inner_->more_to_come(more); }
   std::optional<TrialNumber> choose(const std::vector<TrialNumber>& fresh,

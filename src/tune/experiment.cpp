@@ -376,6 +376,7 @@ Decision StoredExperiment::on_report(TrialNumber trial, const Value& metrics, co
 
 void StoredExperiment::on_checkpoint(TrialNumber trial, const std::string& checkpoint, std::int64_t iteration) {
   Live& live = running(trial);
+  advisers_.checkpoint(trial);
   live.row.checkpoint = checkpoint;
   Change change(*store_);
   record(change, {.kind = Kind::checkpoint, .trial = trial, .iteration = iteration});

@@ -91,6 +91,9 @@ class PbtScheduler : public Scheduler {
     return {};
   }
 
+  void on_checkpoint(TrialNumber number) override {
+    if (const auto found = trials_.find(number); found != trials_.end()) found->second.has_checkpoint = true;
+  }
   void on_ended(TrialNumber trial, bool) override { trials_.erase(trial); }
 
   void more_to_come(bool more) override { more_ = more; }

@@ -40,6 +40,8 @@ class Scheduler {
   virtual void on_added(TrialNumber /*trial*/, const Value& /*config*/) {}
   /// `has_checkpoint`: the trial has a checkpoint that it, or another trial, can go on from.
   virtual Decision on_result(TrialNumber trial, double time, double value, bool has_checkpoint) = 0;
+  /// A checkpoint of a running trial was committed after its report: trials of trainers write them meanwhile.
+  virtual void on_checkpoint(TrialNumber /*trial*/) {}
   /// The trial ended for good: by itself, because it was stopped, or because it failed and will not be tried again.
   virtual void on_ended(TrialNumber /*trial*/, bool /*failed*/) {}
   /// Whether trials will be added after those that are known. Said before each choose(), because trials are made only

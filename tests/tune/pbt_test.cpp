@@ -66,6 +66,19 @@ TEST(PbtTest, TheWorstTakeOverFromTheBest) {
   EXPECT_EQ(log[0]["new_config"], exploit->config);
 }
 
+TEST(PbtTest, ACheckpointCountsFromItsCommitOn) {
+  for (const bool is_committed : {false, true}) {
+    const auto scheduler =
+        make_scheduler({{"kind", "pbt"}, {"perturbation_interval", 2}, {"hyperparam_mutations", {{"lr", kRate}}}}, 1);
+    for (TrialNumber trial = 0; trial < 4; ++trial) scheduler->on_added(trial, {{"lr", 0.01}});
+    for (TrialNumber trial = 2; trial >= 0; --trial) scheduler->on_result(trial, 2, static_cast<double>(trial), false);
+    if (is_committed) scheduler->on_checkpoint(0);
+    const Decision decision = scheduler->on_result(3, 3, 9, false);
+    EXPECT_EQ(decision.kind, is_committed ? Kind::pause : Kind::go_on);
+    EXPECT_EQ(decision.why, is_committed ? "it takes over from trial 0" : "");
+  }
+}
+
 TEST(PbtTest, NobodyTakesOverFromATrialWithoutCheckpoint) {
   Simulation simulation = population({});
   simulation.checkpoints = false;
