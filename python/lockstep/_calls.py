@@ -71,13 +71,13 @@ class Workers:
         If it raised, the error of the lowest rank is raised here, and the workers stay. A worker that dies is an error
         too.
         """
-        return [_value_of(answer) for answer in self._call(Call(function, args, kwargs), None)]
+        return [value_of(answer) for answer in self._call(Call(function, args, kwargs), None)]
 
     def execute_single(self, rank: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Calls the function on one worker."""
         if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < len(self):
             raise ConfigError(f"[WorkerGroup] rank is {rank!r}; it must be an int from 0 to {len(self) - 1}")
-        return _value_of(self._call(Call(function, args, kwargs), rank)[0])
+        return value_of(self._call(Call(function, args, kwargs), rank)[0])
 
     def _call(self, call: Call, rank: int | None) -> list[Answer]:
         """Makes the call on one rank, or on all."""
@@ -97,7 +97,8 @@ def answer(call: bytes) -> bytes:
     return _pickling.dump_value(pickle.loads(call)())
 
 
-def _value_of(given: Answer) -> Any:
+def value_of(given: Answer) -> Any:
+    """What the call returned; raises what it raised."""
     if isinstance(given, Raised):
         raise given.error
     return pickle.loads(given.data)

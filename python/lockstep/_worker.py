@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _CAUSE_COMES_WITHIN = 2.0
 """An error that looks like another rank's death is reported after this many seconds, so that the death itself is seen
 first."""
+_OTHERS_FAIL_WITHIN = 0.5
+"""A kept worker waits this many seconds for the others to fail too, so that the reports before are complete."""
 
 
 _OWN_FILES = (__file__, _pickling.__file__, os.path.join(os.path.dirname(__file__), "_script.py"), "<frozen runpy>")
@@ -183,6 +185,9 @@ def _returned(value: Any) -> bytes:
 def _end_badly(core: _core.WorkerSession, error: BaseException) -> int:
     if not core.stopping and _backend is not None and _backend.is_consequence(error):
         time.sleep(_CAUSE_COMES_WITHIN)  # meanwhile this process is killed, unless there is no other cause
+    if not core.stopping and core.begin.keep and core.begin.world_size > 1 and isinstance(error, Exception):
+        with contextlib.suppress(LockstepError):
+            core.meet(b"", _OTHERS_FAIL_WITHIN)
     if not core.stopping:
         return _fail(core, error)
     if not isinstance(error, KeyboardInterrupt):  # a barrier that Ctrl-C interrupted, or a consequence of it

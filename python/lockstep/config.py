@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from _typeshed import DataclassInstance
 
+    from lockstep.tune import PlacementGroupFactory
+
 TrainLoopConfig: TypeAlias = "dict[str, Any] | DataclassInstance"
 """What a training function gets: a dict, or an object of a dataclass."""
 
@@ -84,6 +86,59 @@ class ScalingConfig(_Checked):
         amounts = {} if self.trainer_resources is None else self.trainer_resources
         if not isinstance(amounts, Mapping) or not all(map(_is_amount, amounts.values())):
             _refuse("ScalingConfig", "trainer_resources", amounts, 'it must be a dict such as {"CPU": 1} or None')
+
+    # The resources, under Ray's names.
+
+    @property
+    def num_cpus_per_worker(self) -> float:
+        """The CPUs of each worker."""
+        return self._of_worker().get("CPU", 0)
+
+    @property
+    def num_gpus_per_worker(self) -> float:
+        """The GPUs of each worker."""
+        return self._of_worker().get("GPU", 0)
+
+    @property
+    def additional_resources_per_worker(self) -> dict[str, float]:
+        """What each worker has besides CPUs and GPUs."""
+        return {name: amount for name, amount in self._of_worker().items() if name not in ("CPU", "GPU")}
+
+    @property
+    def total_resources(self) -> dict[str, float]:
+        """Those of all workers and of the trainer."""
+        return dict(self.as_placement_group_factory().required_resources)
+
+    def as_placement_group_factory(self) -> PlacementGroupFactory:
+        """A bundle for the trainer and one for each worker."""
+        from lockstep.tune import PlacementGroupFactory
+
+        bundles = [self._of_trainer(), *[self._of_worker()] * self.num_workers]
+        return PlacementGroupFactory(bundles, strategy=self.placement_strategy)
+
+    @classmethod
+    def from_placement_group_factory(cls, pgf: PlacementGroupFactory) -> ScalingConfig:
+        """The inverse of as_placement_group_factory()."""
+        trainer, *workers = pgf.bundles
+        own = workers[0] if workers else None
+        return cls(
+            num_workers=len(workers),
+            use_gpu=bool(own and own.get("GPU")),
+            resources_per_worker=own,
+            placement_strategy=pgf.strategy,
+            trainer_resources=trainer,
+        )
+
+    def _of_worker(self) -> dict[str, float]:
+        given = self.resources_per_worker
+        if given is None:
+            return {"GPU": 1.0} if self.use_gpu else {"CPU": 1.0}
+        named = {**({"GPU": 1.0} if self.use_gpu else {}), **given}
+        return {name: float(amount) for name, amount in named.items() if amount}
+
+    def _of_trainer(self) -> dict[str, float]:
+        given = {"CPU": 1.0} if self.trainer_resources is None else self.trainer_resources
+        return {name: float(amount) for name, amount in given.items() if amount}
 
     def _searched(self) -> dict[str, Any]:
         """The fields that hold a search space of ``lockstep.tune``: a Tuner makes a configuration for each trial."""

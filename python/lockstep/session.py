@@ -212,7 +212,11 @@ def _send(
     try:
         is_last = session.core.report(metrics, contents)
     except TypeError as error:  # a metric of a type that cannot be sent
-        raise SerializationError(f"[session] report() cannot send its metrics: {error}") from None
+        if metrics is None or not session.core.begin.keep:
+            raise SerializationError(f"[session] report() cannot send its metrics: {error}") from None
+        from lockstep.sgd.pickled_metrics import packed
+
+        is_last = session.core.report(packed(metrics), contents)
     if is_last:
         raise StopTraining
 

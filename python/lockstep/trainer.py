@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
@@ -56,6 +57,10 @@ class DataParallelTrainer:
     """Modules that are imported before workers start, besides their backend's; "?" marks those that may be missing."""
     _checkpoint_type: ClassVar[type[Checkpoint]] = Checkpoint
     """The type of the checkpoints in results."""
+    _scaling_config_allowed_keys: ClassVar[list[str]] = [field.name for field in dataclasses.fields(ScalingConfig)]
+    """The fields of ScalingConfig that a subclass uses; if it has a list of its own, others raise ValueError."""
+    _has_hooks: ClassVar[bool] = True
+    """Whether setup(), preprocess_datasets() and training_loop() are called in this process."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -89,6 +94,18 @@ class DataParallelTrainer:
         (before anything is started) when the function or its configuration cannot be pickled, EngineError or
         StorageError when it could not run.
         """
+        self._call_hooks()
+        if not self._has_hooks or type(self).training_loop is DataParallelTrainer.training_loop:
+            return self._run()
+        self._results: list[Result] = []
+        self.training_loop()
+        if not self._results:
+            raise ConfigError(
+                f"[{type(self).__name__}] training_loop() did not call super().training_loop(), which runs the workers"
+            )
+        return self._results.pop()
+
+    def _run(self) -> Result:
         if self.scaling_config.num_workers == 0:
             from lockstep._in_process import run_here
 
@@ -108,6 +125,7 @@ class DataParallelTrainer:
         Callbacks and hooks are called in that thread. Raises the errors that are known before anything runs:
         ConfigError, SerializationError, StorageError. ``wait()`` raises the others.
         """
+        self._call_hooks()
         return self._prepare(in_thread=True)._run_in_thread()
 
     @classmethod
@@ -176,6 +194,41 @@ class DataParallelTrainer:
             return _core.run_exists(os.fspath(path))
         return _core.find_run(run_path(path, "[restore] path")) is not None
 
+    # ------------------------------------------------------------------ for subclasses, as in Ray
+
+    def setup(self) -> None:
+        """Called first, in the process that calls ``fit()``. Does nothing; subclasses may override it."""
+
+    def preprocess_datasets(self) -> None:
+        """Called after setup(): a subclass may change ``self.datasets``. The preprocessor is applied by the run
+        itself."""
+
+    def training_loop(self) -> None:
+        """Runs the workers to the end. A subclass may do more before and after ``super().training_loop()``."""
+        self._results.append(self._run())
+
+    @property
+    def datasets(self) -> dict[str, Any]:
+        """The data sets by name; a new dict replaces them."""
+        return dict(self._data.datasets)
+
+    @datasets.setter
+    def datasets(self, datasets: Mapping[str, Any]) -> None:
+        self._data = dataclasses.replace(self._data, datasets=datasets)
+
+    @property
+    def preprocessor(self) -> Any:
+        """What is fitted and applied to the data sets."""
+        return self._data.preprocessor
+
+    @preprocessor.setter
+    def preprocessor(self, preprocessor: Any) -> None:
+        self._data = dataclasses.replace(self._data, preprocessor=preprocessor)
+
+    def get_dataset_config(self) -> DataConfig:
+        """How the data sets are divided."""
+        return self._data.config
+
     def as_trainable(self) -> Self:
         """What ``tune.run()`` takes: the trainer itself."""
         return self
@@ -216,9 +269,28 @@ class DataParallelTrainer:
             self.backend_config.validate()
             hooks_class(self.backend_config)
         self.scaling_config.validate()
+        self._check_scaling_keys()
         self.run_config.validate()
         if "lockstep.as_ray" not in sys.modules:  # Ray refuses them when fit() is called
             self._refuse_frequencies()
+
+    def _check_scaling_keys(self) -> None:
+        allowed, default = self._scaling_config_allowed_keys, ScalingConfig()
+        owner = next(kind for kind in type(self).__mro__ if "_scaling_config_allowed_keys" in vars(kind))
+        if owner.__module__.partition(".")[0] == "lockstep":
+            return
+        fields = [field.name for field in dataclasses.fields(ScalingConfig)]
+        changed = [name for name in fields if getattr(self.scaling_config, name) != getattr(default, name)]
+        if wrong := [name for name in changed if name not in allowed]:
+            raise ConfigError(
+                f"[{type(self).__name__}] scaling_config has {', '.join(wrong)}, but this trainer takes only "
+                f"{', '.join(allowed)}"
+            )
+
+    def _call_hooks(self) -> None:
+        if self._has_hooks:
+            self.setup()
+            self.preprocess_datasets()
 
     def _refuse_frequencies(self) -> None:
         (self.run_config.checkpoint_config or CheckpointConfig()).validate_for_function()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import lockstep
 from lockstep import Checkpoint, RunConfig, ScalingConfig, session
 from lockstep._run_data import RunData, needs_fit
-from lockstep.errors import ConfigError
 from lockstep.run_handle import RunHandle
 from lockstep.tune.schedulers._scheduler import merged
 
@@ -47,10 +46,12 @@ class BaseTrainer(lockstep.DataParallelTrainer, metaclass=_AnyTrainer):
     """
 
     _scaling_config_allowed_keys: ClassVar[list[str]] = ["trainer_resources"]
-    """The fields of ScalingConfig that a subclass uses; if it has a list of its own, others raise ValueError."""
+    _has_hooks: ClassVar[bool] = False  # they are called in the worker
 
     _given: tuple[tuple[Any, ...], dict[str, Any]]
     """The arguments of the constructor."""
+    datasets: Any = None
+    preprocessor: Any = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         made = super().__new__(cls)
@@ -92,19 +93,6 @@ class BaseTrainer(lockstep.DataParallelTrainer, metaclass=_AnyTrainer):
     def training_loop(self) -> None:
         """The training itself; ``session`` works in it. To be overridden."""
         raise NotImplementedError(f"[{type(self).__name__}] training_loop() is missing; a BaseTrainer needs one")
-
-    def _validate(self) -> None:
-        super()._validate()
-        allowed, default = self._scaling_config_allowed_keys, ScalingConfig()
-        if allowed is BaseTrainer._scaling_config_allowed_keys:
-            return
-        fields = [field.name for field in dataclasses.fields(ScalingConfig)]
-        changed = [name for name in fields if getattr(self.scaling_config, name) != getattr(default, name)]
-        if wrong := [name for name in changed if name not in allowed]:
-            raise ConfigError(
-                f"[{type(self).__name__}] scaling_config has {', '.join(wrong)}, but this trainer takes only "
-                f"{', '.join(allowed)}"
-            )
 
     def _prepare(self, in_thread: bool) -> RunHandle:
         if self._restored is not None and self.train_loop_per_worker is None:

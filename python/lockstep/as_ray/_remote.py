@@ -121,10 +121,16 @@ class _Job:
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """With values for references; raises the error of a reference."""
 
-        def value(given: Any) -> Any:
-            return given._wait(None) if isinstance(given, ObjectRef) else given
+        return arguments(self.args, self.kwargs)
 
-        return tuple(map(value, self.args)), {name: value(given) for name, given in self.kwargs.items()}
+
+def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """With values for references; raises the error of a reference."""
+
+    def value(given: Any) -> Any:
+        return given._wait(None) if isinstance(given, ObjectRef) else given
+
+    return tuple(map(value, args)), {name: value(given) for name, given in kwargs.items()}
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -142,10 +148,10 @@ def _run_inline(job: _Job) -> None:
         args, kwargs = job.arguments()
         job.future.set_result(job.function(*job.first, args, kwargs))
     except Exception as error:
-        job.future.set_exception(_task_error(error))
+        job.future.set_exception(task_error(error))
 
 
-def _task_error(error: BaseException) -> BaseException:
+def task_error(error: BaseException) -> BaseException:
     """What ``get()`` raises: a RayTaskError that is also what the task raised, or the loss of its process."""
     if isinstance(error, TrainingFailedError) and error.result is not None:  # of the run on the process
         lost = error.failures[0].summary if error.failures else str(error)
@@ -155,6 +161,11 @@ def _task_error(error: BaseException) -> BaseException:
     made = failed_type(type(error))(str(error))
     made.__cause__ = error
     return made
+
+
+def ref_of(future: Future[Any]) -> ObjectRef:
+    """A reference to what the future will have."""
+    return ObjectRef._later(future)
 
 
 def _refs(future: Future[Any], number: Any) -> Any:
@@ -225,7 +236,7 @@ class _Process:
         except BaseException as error:
             dead = isinstance(error, TrainingFailedError) and error.failures
             self.is_dead = self.is_dead or bool(dead)
-            job.future.set_exception(_task_error(error))
+            job.future.set_exception(task_error(error))
         else:
             job.future.set_result(value)
 

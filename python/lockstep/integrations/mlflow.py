@@ -81,6 +81,29 @@ class MLflowLoggerCallback(LoggerCallback):
         self.run_id: str | None = None
         """The id of the MLflow run, once it has started."""
         self._sender: _Sender | None = None
+        self._trial_runs: dict[Any, str] = {}
+        """By hand: the ids of the MLflow runs."""
+
+    def setup(self, **info: Any) -> None:
+        """For programs that drive the callback by hand, as Ray Tune does: connects, and makes the experiment::
+
+            callback.setup()
+            callback.log_trial_start(trial)  # anything with config, logdir and a name as its str()
+            callback.log_trial_result(1, trial, {"loss": 0.5})
+            callback.log_trial_end(trial)
+
+        Each trial has an MLflow run of its own. Raises ValueError if there is no such experiment.
+        """
+        import mlflow
+
+        self._warn = Warner(_WHERE)
+        if self.tracking_token is not None:
+            os.environ["MLFLOW_TRACKING_TOKEN"] = self.tracking_token
+        self._client = mlflow.MlflowClient(self.tracking_uri, self.registry_uri)
+        try:
+            self._experiment_of_trials = self._experiment()
+        except Exception as error:
+            raise ConfigError(f"[{_WHERE}] the experiment cannot be used: {error}") from error
 
     def on_start(self, run: RunInfo) -> None:
         import mlflow
@@ -105,16 +128,36 @@ class MLflowLoggerCallback(LoggerCallback):
         super().on_start(run)
 
     def log_trial_start(self, trial: Trial) -> None:
+        self._take_by_hand(trial)
         if not self.log_params_on_trial_end:
             self._log_params(trial.config)
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         from mlflow.entities import Metric
 
-        assert self._sender is not None
         now = int(time.time() * 1000)
-        self._sender.put([Metric(_name(key), value, now, iteration) for key, value in numbers(result).items()])
+        by_hand = self._take_by_hand(trial)
+        if by_hand and "training_iteration" in result:
+            iteration = int(result["training_iteration"])
+        metrics = [Metric(_name(key), value, now, iteration) for key, value in numbers(result).items()]
+        if by_hand:
+            self._send(metrics)
+            return
+        assert self._sender is not None
+        self._sender.put(metrics)
         self._tell(self._sender)
+
+    def _take_by_hand(self, trial: Any) -> bool:
+        """Whether no run drives the callback; then the trial's MLflow run is the current one, and is made if it is
+        new."""
+        if self._sender is not None or trial is self.__dict__.get("_trial"):
+            return False
+        if trial not in self._trial_runs:
+            tags = {**self.tags, "trial_name": str(trial)}
+            made = self._client.create_run(self._experiment_of_trials, tags=tags, run_name=self.run_name or str(trial))
+            self._trial_runs[trial] = made.info.run_id
+        self.run_id = self._trial_runs[trial]
+        return True
 
     def on_end(self, result: Result) -> None:
         sender, self._sender = self._sender, None
@@ -129,6 +172,7 @@ class MLflowLoggerCallback(LoggerCallback):
                 self._finish(_STATUS.get(result.state, "FAILED"))
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
+        by_hand = self._take_by_hand(trial)
         assert self.run_id is not None
         if self.log_params_on_trial_end:
             self._log_params(trial.config)
@@ -137,6 +181,8 @@ class MLflowLoggerCallback(LoggerCallback):
                 self._client.log_artifacts(self.run_id, trial.logdir)
             except Exception as error:
                 self._warn(f"the artifacts in {trial.logdir} were not uploaded", error)
+        if by_hand:
+            self._finish("FAILED" if failed else "FINISHED")
 
     # ------------------------------------------------------------------ calls
 

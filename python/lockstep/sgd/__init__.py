@@ -22,7 +22,8 @@ from typing import Any
 from lockstep.sgd.backends import Backend, BackendConfig, BackendInterface
 from lockstep.sgd.callbacks import JsonLoggerCallback, PrintCallback, SGDCallback, TBXLoggerCallback, TrainingCallback
 from lockstep.sgd.checkpoints import CheckpointConfig, CheckpointStrategy
-from lockstep.sgd.trainer import SGDIterator, SGDWorkerGroup, Trainer
+from lockstep.sgd.instances import SGDWorkerGroup
+from lockstep.sgd.trainer import SGDIterator, Trainer
 from lockstep.train import (
     get_dataset_shard,
     load_checkpoint,

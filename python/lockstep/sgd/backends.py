@@ -32,6 +32,10 @@ _BY_NAME = {
 BackendInterface = Backend
 
 
+class _WrongType(ConfigError, TypeError):
+    """As in Ray."""
+
+
 def backend_config_of(backend: str | BackendConfig) -> BackendConfig:
     """Returns a configuration unchanged; for the name of a framework, its default configuration."""
     if isinstance(backend, BackendConfig):
@@ -39,7 +43,8 @@ def backend_config_of(backend: str | BackendConfig) -> BackendConfig:
         return backend
     if not isinstance(backend, str) or backend not in _BY_NAME:
         names = ", ".join(map(repr, _BY_NAME))
-        raise ConfigError(f"[sgd] backend is {backend!r}; it must be {names} or a BackendConfig")
+        wrong = ConfigError if isinstance(backend, str) else _WrongType
+        raise wrong(f"[sgd] backend is {backend!r}; it must be {names} or a BackendConfig")
     module, name = _BY_NAME[backend]
     try:
         found = getattr(importlib.import_module(module), name)

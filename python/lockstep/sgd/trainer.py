@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import queue
 import re
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +20,14 @@ from lockstep.backend import BackendConfig
 from lockstep.callbacks import Callback, CallbackAdapter, RunInfo, warn_of_unknown_hooks
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import CheckpointConfig, DataConfig, ScalingConfig
-from lockstep.errors import ConfigError, Failure, LockstepError, TrainingFailedError
+from lockstep.errors import ConfigError, Failure, LockstepError
 from lockstep.sgd.backends import backend_config_of
 from lockstep.sgd.callbacks import SGDCallback, call_hook
 from lockstep.sgd.checkpoints import CheckpointFiles, read_checkpoint
+from lockstep.sgd.instances import SGDWorkerGroup
 from lockstep.sgd.names import TUNE_CHECKPOINT_FILE_NAME
 from lockstep.sgd.paths import construct_path
+from lockstep.sgd.pickled_metrics import unpacked
 from lockstep.worker_group import Job, WorkerGroup
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class Trainer:
         self._iterator: SGDIterator | None = None
         self._dropped: list[str] = []
         """Names of instances on the workers whose groups no longer exist."""
+        self._worker_groups: weakref.WeakSet[SGDWorkerGroup] = weakref.WeakSet()
 
     # ------------------------------------------------------------------ its life
 
@@ -292,6 +295,11 @@ class Trainer:
             )
 
     def _check_idle(self) -> None:
+        self._check_iterator()
+        for group in list(self._worker_groups):
+            group._flush()
+
+    def _check_iterator(self) -> None:
         if self._iterator is not None and not self._iterator._is_over:
             raise LockstepError(
                 "[sgd] the iterator of an earlier run_iterator() is not finished; go on with it, or call its "
@@ -301,6 +309,8 @@ class Trainer:
     @property
     def _executor(self) -> WorkerGroup:
         return self._group
+
+    _backend_executor = _executor
 
 
 class TrainTrainer(Trainer):
@@ -348,7 +358,7 @@ class _Hooks(Callback):
         self._group.num_failures += again
 
     def on_report(self, results: Results) -> None:
-        self._on_results(results)
+        self._on_results([unpacked(metrics) for metrics in results])
 
     def on_checkpoint(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
         self._files.add(checkpoint, metrics)
@@ -365,7 +375,7 @@ class SGDIterator(Iterator[Results]):
 
     def __init__(self, run: Run, group: WorkerGroup) -> None:
         self._run = run
-        self._executor = group
+        self._executor = self._backend_executor = group
         self._queue: queue.SimpleQueue[Results | None] = queue.SimpleQueue()
         self._values: list[Any] | None = None
         self._error: BaseException | None = None
@@ -398,93 +408,21 @@ class SGDIterator(Iterator[Results]):
         """Whether the run has ended and all its results have been taken."""
         return self._finished
 
-    def get_final_results(self, force: bool = False) -> list[Any]:
-        """The function's results by rank. With `force`, results that have not been taken are dropped."""
+    def get_final_results(self, force: bool = False) -> list[Any] | None:
+        """The function's results by rank. With `force`, results that have not been taken are dropped.
+
+        As in Ray, scripts written for it get None if results were not taken, or if the run's error was raised already.
+        """
+        in_ray = "lockstep.as_ray" in sys.modules
         if not self._finished and not force:
-            raise LockstepError(
-                "[sgd] the run's results were not all taken; iterate to the end, or call get_final_results(force=True)"
-            )
+            advice = "iterate to the end, or call get_final_results(force=True)"
+            if in_ray:
+                print(f"lockstep: the run's results were not all taken; {advice}", file=sys.stderr)
+                return None
+            raise LockstepError(f"[sgd] the run's results were not all taken; {advice}")
+        was_finished = self._finished
         for _ in self:
             pass
-        if self._error is not None:
+        if self._error is not None and not (in_ray and was_finished):
             raise self._error
-        assert self._values is not None
         return self._values
-
-
-class SGDWorkerGroup:
-    """An instance of a class on every worker. It keeps its state between calls."""
-
-    def __init__(self, trainer: Trainer, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._trainer = trainer
-        self._name = f"{cls.__qualname__}_{next(_numbers)}"
-        self._parts = (cls, args, kwargs)
-        self._make()
-        weakref.finalize(self, trainer._dropped.append, self._name)
-
-    def call(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Calls the method on every worker's instance and returns the results by rank.
-
-        If the method raises, the same error is raised here, and the instances stay. If a worker has died, all instances
-        are lost: this call raises an error, and the next one makes new instances.
-        """
-        if not self._is_made:  # the call that lost them has raised
-            self._make()
-        return self._execute(_call_instance, self._name, method, args, kwargs)
-
-    def _make(self) -> None:
-        self._execute(_make_instance, self._name, *self._parts)
-        self._is_made = True
-
-    def shutdown(self) -> None:
-        """Ends the trainer's workers."""
-        self._trainer.shutdown()
-
-    def __len__(self) -> int:
-        return len(self._trainer._group)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-
-    def _execute(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        trainer = self._trainer
-        trainer._check_started("call")
-        trainer._check_idle()
-        dropped = [trainer._dropped.pop() for _ in range(len(trainer._dropped))]
-        try:
-            return trainer._group.execute(_after_drops, dropped, function, *args)
-        except (TrainingFailedError, _InstancesGone):
-            self._is_made = False
-            raise
-
-
-class _InstancesGone(LockstepError):
-    """The workers were replaced, and the instances are lost."""
-
-
-_numbers = itertools.count()
-_instances: dict[str, Any] = {}
-"""On a worker: the instances of SGDWorkerGroups, by name."""
-
-
-def _after_drops(dropped: list[str], function: Callable[..., Any], *args: Any) -> Any:
-    """On a worker: drops the instances whose groups no longer exist, and calls the function."""
-    for name in dropped:
-        _instances.pop(name, None)
-    return function(*args)
-
-
-def _make_instance(name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    _instances[name] = cls(*args, **kwargs)
-
-
-def _call_instance(name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if name not in _instances:
-        raise _InstancesGone(
-            f"[sgd] the workers were replaced since the last call, and the instances of {name.rpartition('_')[0]} are "
-            "gone; the next call makes new ones"
-        )
-    return getattr(_instances[name], method)(*args, **kwargs)

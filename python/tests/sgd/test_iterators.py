@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lockstep import LockstepError, TrainingFailedError, sgd
+from lockstep import LockstepError, TrainingFailedError, session, sgd
+from lockstep.errors import SerializationError
 from lockstep.sgd import Trainer
 from recorded import MakeTrainer
 
@@ -130,3 +132,72 @@ def test_dead_instances_are_an_error_and_then_new(make: MakeTrainer) -> None:
         with pytest.raises(TrainingFailedError, match="SIGKILL"):
             group.call("die")
         assert group.call("add", 1) == [(0, 11), (1, 11)]
+
+
+def test_a_group_is_a_sequence_of_its_workers(make: MakeTrainer) -> None:
+    with make() as trainer:
+        group = trainer.to_worker_group(Counter, 10)
+        assert [repr(worker) for worker in group] == ["<Counter on rank 0>", "<Counter on rank 1>"]
+        calls = [worker.add.remote(1) for worker in group]
+        assert [call.result() for call in calls] == [(0, 11), (1, 11)]
+        first, second = group[1].add.remote(1), group[-1].add.remote(2, times=2)
+        assert second.result() == (1, 16)
+        assert first.result() == (1, 12)
+        assert group[:1][0].add.remote(0).result() == (0, 11)
+        with pytest.raises(KeyError, match="missing"):
+            group[1].fail.remote().result()
+        with pytest.raises(AttributeError, match="nothing"):
+            group[0].nothing.remote()
+        with pytest.raises(TypeError, match=r"add\.remote"):
+            group[0].add(1)
+        with pytest.raises(TrainingFailedError, match="SIGKILL"):
+            group[1].die.remote().result()
+        assert group.call("add", 1) == [(0, 11), (1, 11)]
+
+
+class Meeting:
+    def meet(self) -> int:
+        session.barrier(timeout=30)
+        return sgd.world_rank()
+
+    def write(self, path: Path) -> None:
+        (path / str(sgd.world_rank())).touch()
+
+
+def test_methods_of_several_workers_run_at_the_same_time(make: MakeTrainer, tmp_path: Path) -> None:
+    with make() as trainer:
+        group = trainer.to_worker_group(Meeting)
+        calls = [worker.meet.remote() for worker in group for _ in range(2)]
+        assert [call.result() for call in calls] == [0, 0, 1, 1]
+        for worker in group:
+            worker.write.remote(tmp_path)
+        assert trainer.run(lambda: sorted(path.name for path in tmp_path.glob("?"))) == [["0", "1"], ["0", "1"]]
+
+
+def test_reports_before_an_error_are_complete(trainer: Trainer) -> None:
+    def fail() -> None:
+        sgd.report(i=0)
+        sgd.report(i=1)
+        raise NotImplementedError("later")
+
+    iterator = trainer.run_iterator(fail)
+    rows = []
+    with pytest.raises(NotImplementedError, match="later"):
+        for results in iterator:
+            rows.append([row["i"] for row in results if row])
+    assert rows == [[0, 0], [1, 1]]
+
+
+class Anything:
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+def test_metrics_of_any_type_reach_iterators(trainer: Trainer) -> None:
+    def report() -> None:
+        sgd.report(plain=1, made=Anything(sgd.world_rank()))
+
+    (results,) = trainer.run_iterator(report)
+    assert [(row["plain"], row["made"].value) for row in results if row] == [(1, 0), (1, 1)]
+    with pytest.raises(SerializationError, match=r"metrics\['lock'\]"):
+        trainer.run(lambda: sgd.report(lock=threading.Lock()))
