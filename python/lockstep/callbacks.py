@@ -200,6 +200,9 @@ class Trial:
 
 class LoggerCallback(Callback):
     """A callback with the interface of Ray Tune's loggers. ``__init__`` may be overridden without calling this one::
+    def __hash__(self) -> int:
+        return hash(self.trial_id)
+
 
     class LoggingCallback(LoggerCallback):
         def __init__(self):

@@ -42,7 +42,8 @@ class Checkpoint:
     """
 
     _SERIALIZED_ATTRS: ClassVar[tuple[str, ...]] = ()
-    """For subclasses: attributes that from_checkpoint() and pickling keep."""
+    """For subclasses: attributes that from_checkpoint() and pickling keep; in scripts written for Ray also directories,
+    dicts, bytes and reports."""
 
     def __init__(
         self,
@@ -76,24 +77,24 @@ class Checkpoint:
     @classmethod
     def from_dict(cls, data: dict[Any, Any]) -> Self:
         """A checkpoint of a dict, which is not copied until it is reported or written."""
-        return cls(_data=_checked(data))
+        return cls(_data=_checked(data))._with_attributes()
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Self:
         """A checkpoint of the files in a directory; they stay where they are. For an address in an object store, the
         same as from_uri()."""
-        return cls(_handle=_handle_at(path))
+        return cls(_handle=_handle_at(path))._with_attributes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The inverse of to_bytes(). Unpickles nothing."""
-        return cls(_handle=_core.Checkpoint.from_bytes(data))
+        return cls(_handle=_core.Checkpoint.from_bytes(data))._with_attributes()
 
     @classmethod
     def from_uri(cls, uri: str) -> Self:
         """As from_directory(), for an address in an object store (``s3://bucket/...``), a ``file://`` address or path.
         What is in a store is copied into the local cache, and verified, if it is not there yet."""
-        return cls(_handle=_handle_at(uri))
+        return cls(_handle=_handle_at(uri))._with_attributes()
 
     @classmethod
     def from_checkpoint(cls, other: Checkpoint) -> Self:
@@ -103,7 +104,7 @@ class Checkpoint:
         """
         if not isinstance(other, Checkpoint):
             raise ConfigError(f"[checkpoint] from_checkpoint got a {type(other).__name__}; it must be a Checkpoint")
-        same = cls(_data=other._data, _handle=other._handle)
+        same = cls(_data=other._data, _handle=other._handle)._with_attributes()
         same._preprocessor = other._preprocessor
         for name in (*cls._SERIALIZED_ATTRS, *type(other)._SERIALIZED_ATTRS):
             if name in other.__dict__:
@@ -125,6 +126,8 @@ class Checkpoint:
             if data.get(PREPROCESSOR_KEY) is None:
                 data[PREPROCESSOR_KEY] = self._stored_preprocessor()
             data["_current_checkpoint_id"] = metadata.get("seq")
+        if (attributes := self._attributes()) and (changes := _changing_kinds()) is not None:
+            data[changes.ATTRIBUTES_KEY] = attributes
         return data
 
     def _saved(self) -> dict[Any, Any]:
@@ -295,7 +298,7 @@ class Checkpoint:
         return f"{type(self).__name__}({'in memory' if self.path is None else f'path={self.path!r}'})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {name: self.__dict__[name] for name in self._SERIALIZED_ATTRS if name in self.__dict__} or None
+        state = self._attributes() or None
         if self._preprocessor is not None:
             state = {**(state or {}), "_preprocessor": self._preprocessor}
         if self._data is not None:
@@ -318,10 +321,22 @@ class Checkpoint:
 
     @classmethod
     def _from_handle(cls, handle: _core.Checkpoint) -> Self:
-        return cls(_handle=handle)
+        return cls(_handle=handle)._with_attributes()
+
+    def _attributes(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in self._SERIALIZED_ATTRS if name in self.__dict__}
+
+    def _with_attributes(self) -> Self:
+        """This checkpoint, with the attributes that are stored in it."""
+        if self._SERIALIZED_ATTRS and (changes := _changing_kinds()) is not None:
+            changes.take_attributes(self)
+        return self
 
     def _as_handle(self) -> _core.Checkpoint:
         """The core's handle; a dict is encoded and copied for it."""
+        if self._attributes() and (changes := _changing_kinds()) is not None:
+            whole: _core.Checkpoint = changes.whole_handle(self)
+            return whole
         if self._handle is not None:
             return self._handle
         if self._data is not None and (changes := _changing_kinds()) is not None:
@@ -332,7 +347,10 @@ class Checkpoint:
 
     def _as_parts(self, unwrap: bool = False) -> _core.EncodedDict:
         """A dict encoded with its arrays borrowed; `unwrap` removes the wrappers of models."""
-        encoded = _encoding.encode(self._data, unwrap)
+        data, changes = self._data, _changing_kinds()
+        if data is not None and changes is not None and (attributes := self._attributes()):
+            data = {**data, changes.ATTRIBUTES_KEY: attributes}
+        encoded = _encoding.encode(data, unwrap)
         return _core.EncodedDict(encoded.data, encoded.tensors, encoded.objects)
 
 

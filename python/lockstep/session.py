@@ -214,7 +214,7 @@ def _send(
     except TypeError as error:  # a metric of a type that cannot be sent
         if metrics is None or not session.core.begin.keep:
             raise SerializationError(f"[session] report() cannot send its metrics: {error}") from None
-        from lockstep.sgd.pickled_metrics import packed
+        from lockstep._pickled_metrics import packed
 
         is_last = session.core.report(packed(metrics), contents)
     if is_last:

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 FILES_KEY = "fs_checkpoint"
 ADDED_KEY = "_ray_additional_checkpoint_files"
+ATTRIBUTES_KEY = "_serialized_attributes"
+"""Of a subclass, those that it names in _SERIALIZED_ATTRS."""
 KEYS_DIRECTORY = "fs_checkpoint_keys"
 """Where a directory has the keys that were added to its dict."""
 OWN_FILES = ("data.json", "tensors.safetensors", "objects.pkl", "manifest.json", "lockstep.json")
-PREPROCESSOR_FILE = "lockstep_preprocessor.json"
+HIDDEN_FILES = ("lockstep_preprocessor.json", "lockstep_validation.json")
 
 
 def as_dict(checkpoint: Checkpoint) -> dict[Any, Any]:
@@ -28,7 +30,7 @@ def as_dict(checkpoint: Checkpoint) -> dict[Any, Any]:
     files = checkpoint._as_handle().files()
     if "data.json" in files:
         data = checkpoint._decoded()
-        if added := [name for name in files if name not in (*OWN_FILES, PREPROCESSOR_FILE)]:
+        if added := [name for name in files if name not in (*OWN_FILES, *HIDDEN_FILES)]:
             data[ADDED_KEY] = _packed(checkpoint, added)
         return data
     kept = [name for name in files if name.startswith(KEYS_DIRECTORY + "/")]
@@ -40,11 +42,47 @@ def as_dict(checkpoint: Checkpoint) -> dict[Any, Any]:
         plain = os.path.join(place, "plain")
         os.mkdir(plain)
         for name in files:
-            if name not in kept and name != "manifest.json":
+            if name not in kept and name not in ("manifest.json", "lockstep_validation.json"):
                 os.makedirs(os.path.dirname(os.path.join(plain, name)), exist_ok=True)
                 os.replace(os.path.join(place, name), os.path.join(plain, name))
         data[FILES_KEY] = _core.Checkpoint.from_directory(plain).to_bytes()
     return data
+
+
+def take_attributes(checkpoint: Checkpoint) -> None:
+    """Sets the attributes that are stored in a checkpoint."""
+    from lockstep.checkpoint import Checkpoint as Plain
+
+    data, handle = checkpoint._data, checkpoint._handle
+    if data is not None:
+        stored = data.get(ATTRIBUTES_KEY)
+        checkpoint._data = {key: value for key, value in data.items() if key != ATTRIBUTES_KEY}
+    elif handle is None:
+        return
+    else:
+        files = handle.files()
+        if "data.json" not in files and f"{KEYS_DIRECTORY}/data.json" not in files:
+            return
+        stored = Plain._from_handle(handle)._saved().get(ATTRIBUTES_KEY)
+    for name, value in (stored or {}).items():
+        if name in checkpoint._SERIALIZED_ATTRS:
+            setattr(checkpoint, name, value)
+
+
+def whole_handle(checkpoint: Checkpoint) -> _core.Checkpoint:
+    """The files of a checkpoint, with its attributes."""
+    from lockstep.checkpoint import Checkpoint as Plain
+
+    attributes = {ATTRIBUTES_KEY: checkpoint._attributes()}
+    if checkpoint._data is not None:
+        return Plain.from_dict({**checkpoint._data, **attributes})._as_handle()
+    handle = checkpoint._handle
+    assert handle is not None
+    if "data.json" in handle.files():
+        return Plain.from_dict({**Plain._from_handle(handle)._saved(), **attributes})._as_handle()
+    made = handle_of({FILES_KEY: handle.to_bytes(), **attributes})
+    assert made is not None
+    return made
 
 
 def _packed(checkpoint: Checkpoint, names: list[str]) -> dict[str, bytes]:

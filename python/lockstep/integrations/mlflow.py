@@ -81,6 +81,7 @@ class MLflowLoggerCallback(LoggerCallback):
         self.run_id: str | None = None
         """The id of the MLflow run, once it has started."""
         self._sender: _Sender | None = None
+        self._is_in_run = False
         self._trial_runs: dict[Any, str] = {}
         """By hand: the ids of the MLflow runs."""
 
@@ -125,6 +126,7 @@ class MLflowLoggerCallback(LoggerCallback):
                 "or correct tracking_uri"
             ) from error
         self._sender = _Sender(self._send)
+        self._is_in_run = True
         super().on_start(run)
 
     def log_trial_start(self, trial: Trial) -> None:
@@ -150,7 +152,7 @@ class MLflowLoggerCallback(LoggerCallback):
     def _take_by_hand(self, trial: Any) -> bool:
         """Whether no run drives the callback; then the trial's MLflow run is the current one, and is made if it is
         new."""
-        if self._sender is not None or trial is self.__dict__.get("_trial"):
+        if self._is_in_run:
             return False
         if trial not in self._trial_runs:
             tags = {**self.tags, "trial_name": str(trial)}
@@ -170,6 +172,7 @@ class MLflowLoggerCallback(LoggerCallback):
             with _impatient() if sender.error is not None else contextlib.nullcontext():
                 super().on_end(result)
                 self._finish(_STATUS.get(result.state, "FAILED"))
+        self._is_in_run = False
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         by_hand = self._take_by_hand(trial)

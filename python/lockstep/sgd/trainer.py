@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep import _core, _pickling, session
+from lockstep._pickled_metrics import unpacked
 from lockstep._run_data import RunData
 from lockstep.backend import BackendConfig
 from lockstep.callbacks import Callback, CallbackAdapter, RunInfo, warn_of_unknown_hooks
@@ -27,7 +28,6 @@ from lockstep.sgd.checkpoints import CheckpointFiles, read_checkpoint
 from lockstep.sgd.instances import SGDWorkerGroup
 from lockstep.sgd.names import TUNE_CHECKPOINT_FILE_NAME
 from lockstep.sgd.paths import construct_path
-from lockstep.sgd.pickled_metrics import unpacked
 from lockstep.worker_group import Job, WorkerGroup
 
 if TYPE_CHECKING:

@@ -65,6 +65,37 @@ mine = Mine.from_dict({"a": 1})
 mine.vocabulary = ["x"]
 assert Mine.from_checkpoint(mine).vocabulary == ["x"] == pickle.loads(pickle.dumps(mine)).vocabulary
 assert Mine.from_checkpoint(Checkpoint.from_dict({"a": 1})).vocabulary is None
+
+import os, tempfile
+place = tempfile.mkdtemp()
+open(os.path.join(place, "model.bin"), "w").write("weights")
+files = Mine.from_directory(place)
+files.vocabulary = ["x"]
+for each in (mine, files):
+    for again in (
+        Mine.from_directory(each.to_directory()),
+        Mine.from_bytes(each.to_bytes()),
+        Mine.from_dict(each.to_dict()),
+        Mine.from_uri(each.to_uri("file://" + tempfile.mkdtemp() + "/x")),
+        Mine.from_checkpoint(Checkpoint.from_directory(each.to_directory())),
+    ):
+        assert again.vocabulary == ["x"]
+        with again.as_directory() as directory:
+            assert os.path.exists(os.path.join(directory, "data.json" if each is mine else "model.bin"))
+assert Mine.from_directory(mine.to_directory()).to_dict()["a"] == 1
+
+import ray.train
+from ray.air import ScalingConfig, session
+from ray.train.data_parallel_trainer import DataParallelTrainer
+
+def train_func():
+    made = Mine.from_dict({"a": 2})
+    made.vocabulary = ["y"]
+    session.report({"loss": 1}, checkpoint=made)
+
+result = DataParallelTrainer(train_func, scaling_config=ScalingConfig(num_workers=1)).fit()
+kept = Mine.from_checkpoint(result.checkpoint)
+assert (kept.vocabulary, kept.to_dict()["a"]) == (["y"], 2)
 """)
 
 

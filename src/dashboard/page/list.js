@@ -4,7 +4,7 @@ import { byId, choice, h } from "./dom.js";
 import { age, duration, line, number, visible } from "./text.js";
 
 const FIRST_ROWS = 150;
-export const STATES = ["running", "finished", "failed", "interrupted", "stopped", "died", "unreadable"];
+export const STATES = ["running", "finished", "failed", "interrupted", "stopped", "preempted", "died", "unreadable"];
 
 /** Everything that the server lists, kept up to date while the page is open. */
 export const catalog = { root: "", runs: new Map(), experiments: new Map(), loaded: false };

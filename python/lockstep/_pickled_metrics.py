@@ -1,4 +1,4 @@
-"""Metrics of any type: the workers of a Trainer pickle what is not plain, and the Trainer unpickles it.
+"""Metrics of any type: the workers of RaySGD's Trainer pickle what is not plain, and the Trainer unpickles it.
 
 In the report such a value is ``{"__pickled__": bytes as an array}``.
 """
