@@ -46,6 +46,8 @@ class Callback {
   virtual void on_report(const std::vector<Value>& /*metrics*/) {}
   /// A checkpoint was committed.
   virtual void on_checkpoint(const Checkpoint&, const Value& /*metrics*/) {}
+  /// A committed checkpoint was checked: all its metrics, with those that were found.
+  virtual void on_validated(const Checkpoint&, const Value& /*metrics*/) {}
   /// An attempt failed; the first failing rank comes first. `again` says whether it is retried.
   virtual void on_attempt_failed(const std::vector<Failure>&, bool /*again*/) {}
   virtual void on_end(const Result&) {}

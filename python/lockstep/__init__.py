@@ -36,6 +36,7 @@ from lockstep.errors import (
 from lockstep.result import Result
 from lockstep.run_handle import RunHandle
 from lockstep.trainer import DataParallelTrainer
+from lockstep.validation import ValidationConfig, ValidationTaskConfig
 from lockstep.worker_group import WorkerGroup
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ __all__ = [
     "TrainingFailedError",
     "TrainingInterrupted",
     "TrainingPreempted",
+    "ValidationConfig",
+    "ValidationTaskConfig",
     "WorkerGroup",
     "__version__",
     "session",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import lockstep._hooks
+import lockstep._validation
 import lockstep.callbacks
 import lockstep.config
 import lockstep.errors
@@ -271,6 +272,7 @@ class Run:
         claims_signals: bool,
         agent: AgentSlot | None = None,
         observed: bool = False,
+        validations: lockstep._validation.Validator | None = None,
     ) -> None:
         """Prepares it. With `claims_signals`, Ctrl-C is for the run alone until it is over; otherwise Python handles it
         too. Without an agent of its own a run has the process's. An `observed` run goes on in the background, and only

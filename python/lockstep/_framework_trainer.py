@@ -12,13 +12,14 @@ from lockstep.checkpoint import Checkpoint
 from lockstep.config import DataConfig, RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.errors import ConfigError
 from lockstep.trainer import DataParallelTrainer
+from lockstep.validation import ValidationConfig
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
 class Settings(NamedTuple):
-    """The arguments that every framework trainer has in common; restore() takes no metadata."""
+    """The arguments that every framework trainer has in common; restore() does not take the last two."""
 
     scaling_config: ScalingConfig | None
     run_config: RunConfig | None
@@ -27,6 +28,7 @@ class Settings(NamedTuple):
     dataset_config: DataConfig | None
     preprocessor: Any
     metadata: dict[str, Any] | None = None
+    validation_config: ValidationConfig | None = None
 
 
 class FrameworkTrainer(DataParallelTrainer):

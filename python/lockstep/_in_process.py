@@ -17,6 +17,7 @@ from lockstep.callbacks import RunInfo
 from lockstep.config import CheckpointConfig
 from lockstep.errors import ConfigError, StopTraining
 from lockstep.result import Result
+from lockstep.validation import VALIDATION_FILE
 
 if TYPE_CHECKING:
     from lockstep.trainer import DataParallelTrainer
@@ -87,10 +88,19 @@ class _HereCore(session._NoRun):
             if data:
                 (place / name).write_bytes(data)
         checkpoint = self._trainer._type_of_checkpoints().from_directory(place)
-        self.kept.append((checkpoint, dict(self.metrics)))
+        self.kept.append((checkpoint, {**self.metrics, **self._validated(checkpoint)}))
         self._drop_worst()
         for callback in self._trainer.run_config.callbacks or ():
             callback.on_checkpoint(checkpoint, dict(self.metrics))
+
+    def _validated(self, checkpoint: Any) -> dict[str, Any]:
+        """What the trainer's ValidationConfig finds, at once."""
+        config, asked = self._trainer._validation(), self._files.get(VALIDATION_FILE)
+        if not asked or config is None:
+            return {}
+        from lockstep._validation import arguments, checked
+
+        return checked(config.fn(checkpoint, **arguments(config, asked)))
 
     def best(self) -> list[tuple[Any, dict[str, Any]]]:
         """Worst first."""

@@ -14,6 +14,7 @@ from lockstep.checkpoint import Checkpoint
 from lockstep.config import CheckpointConfig, DataConfig, RunConfig, ScalingConfig
 from lockstep.errors import ConfigError
 from lockstep.trainer import DataParallelTrainer
+from lockstep.validation import ValidationConfig
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +25,8 @@ class TreeTrainer(DataParallelTrainer):
     """The base of a library's trainer. Its ``train`` is the training function, which gets ``_loop_config()``."""
 
     _library: ClassVar[str]
+    _data_options: ClassVar[str]
+    """The argument with the options of the library's own data sets."""
     _split: ClassVar[str | tuple[str, ...]] = "all"
     """The data sets that are divided among the workers."""
 
@@ -32,16 +35,16 @@ class TreeTrainer(DataParallelTrainer):
         *,
         params: Mapping[str, Any],
         label_column: str,
-        num_boost_round: int,
-        data_options: Mapping[str, Any] | None,
         datasets: Mapping[str, Any],
-        train_options: dict[str, Any],
-        scaling_config: ScalingConfig | None,
-        run_config: RunConfig | None,
-        dataset_config: DataConfig | None,
-        preprocessor: Any,
-        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None,
-        metadata: dict[str, Any] | None,
+        num_boost_round: int = 10,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        dataset_config: DataConfig | None = None,
+        preprocessor: Any = None,
+        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        validation_config: ValidationConfig | None = None,
+        **train_kwargs: Any,
     ) -> None:
         where = f"[{type(self).__name__}]"
         if not datasets or "train" not in datasets:
@@ -52,13 +55,14 @@ class TreeTrainer(DataParallelTrainer):
             raise ConfigError(f"{where} label_column is {label_column!r}; it must be the name of a column")
         if isinstance(num_boost_round, bool) or not isinstance(num_boost_round, int) or num_boost_round < 1:
             raise ConfigError(f"{where} num_boost_round is {num_boost_round!r}; it must be an int of at least 1")
+        data_options = train_kwargs.pop(self._data_options, None)
         self._frequencies = (run_config or RunConfig()).checkpoint_config or CheckpointConfig()
         self._loop = {
             "params": dict(params),
             "label_column": label_column,
             "num_boost_round": num_boost_round,
             "data_options": dict(data_options or {}),
-            "train_options": train_options,
+            "train_options": train_kwargs,
             "datasets": list(datasets),
             "checkpoint_frequency": self._frequencies.checkpoint_frequency,
             "checkpoint_at_end": self._frequencies.checkpoint_at_end is not False,
@@ -75,6 +79,7 @@ class TreeTrainer(DataParallelTrainer):
             preprocessor=preprocessor,
             resume_from_checkpoint=resume_from_checkpoint,
             metadata=metadata,
+            validation_config=validation_config,
         )
 
     @staticmethod

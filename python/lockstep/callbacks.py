@@ -110,6 +110,9 @@ class Callback:
     def on_checkpoint(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
         """A checkpoint was committed."""
 
+    def on_validated(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+        """A committed checkpoint was checked by the function of a ValidationConfig: all its metrics."""
+
     def on_attempt_failed(self, failures: list[Failure], again: bool) -> None:
         """An attempt failed; the first failing rank comes first. `again` says whether it is retried."""
 
@@ -197,12 +200,12 @@ class Trial:
     def __str__(self) -> str:
         return f"{self.trainable_name}_{self.trial_id}"
 
-
-class LoggerCallback(Callback):
-    """A callback with the interface of Ray Tune's loggers. ``__init__`` may be overridden without calling this one::
     def __hash__(self) -> int:
         return hash(self.trial_id)
 
+
+class LoggerCallback(Callback):
+    """A callback with the interface of Ray Tune's loggers. ``__init__`` may be overridden without calling this one::
 
     class LoggingCallback(LoggerCallback):
         def __init__(self):
@@ -488,6 +491,12 @@ class CallbackAdapter:
 
         kind = self._checkpoint_type or Checkpoint
         self._call("on_checkpoint", kind._from_handle(checkpoint), metrics)
+
+    def on_validated(self, checkpoint: Any, metrics: dict[str, Any]) -> None:
+        from lockstep.checkpoint import Checkpoint
+
+        kind = self._checkpoint_type or Checkpoint
+        self._call("on_validated", kind._from_handle(checkpoint), metrics)
 
     def on_attempt_failed(self, failures: list[Failure], again: bool) -> None:
         self._call("on_attempt_failed", failures, again)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from lockstep.tune import PlacementGroupFactory
+    from lockstep.validation import ValidationConfig
 
 TrainLoopConfig: TypeAlias = "dict[str, Any] | DataclassInstance"
 """What a training function gets: a dict, or an object of a dataclass."""
@@ -382,6 +383,8 @@ class RunConfig(_Checked):
     """When the run ends early: once a metric is at least this large, ``{"training_iteration": 10}``, or once a function
     of the trial's id and rank 0's metrics returns True. Stoppers of ``lockstep.tune`` are such functions; of several,
     the first ends the run. None: when the training function returns."""
+    validation_config: ValidationConfig | None = None
+    """How checkpoints are checked beside the training; another place for the trainer's argument of that name."""
     sync_config: Any = None
     """Accepted as in Ray, without effect: trials write straight to storage_path."""
     progress_reporter: Any = None
@@ -422,6 +425,10 @@ class RunConfig(_Checked):
         if self.progress_reporter is not None and not callable(getattr(self.progress_reporter, "report", None)):
             _refuse(where, "progress_reporter", self.progress_reporter, "it must have should_report() and report()")
         _check_callbacks(where, self.callbacks)
+        if self.validation_config is not None:
+            from lockstep.validation import check
+
+            check(self.validation_config, where)
         for config in (self.failure_config, self.checkpoint_config):
             if config is not None:
                 config.validate()

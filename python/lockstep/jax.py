@@ -29,6 +29,7 @@ from lockstep.backend import BackendConfig
 from lockstep.checkpoint import Checkpoint
 from lockstep.config import DataConfig, RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.errors import ConfigError
+from lockstep.validation import ValidationConfig
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -108,10 +109,18 @@ class JaxTrainer(FrameworkTrainer):
         preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
+        validation_config: ValidationConfig | None = None,
         jax_backend: JaxConfig | None = None,
     ) -> None:
         settings = Settings(
-            scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor, metadata
+            scaling_config,
+            run_config,
+            resume_from_checkpoint,
+            datasets,
+            dataset_config,
+            preprocessor,
+            metadata,
+            validation_config,
         )
         super().__init__(train_loop_per_worker, train_loop_config, settings, jax_config, jax_backend)
 

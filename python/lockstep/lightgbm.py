@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lockstep import session
 from lockstep._trees import Rounds, TreeCheckpoint, TreeTrainer, frames, threads
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import DataConfig, RunConfig, ScalingConfig
 from lockstep.errors import ConfigError
 from lockstep.predict import PREDICTIONS, Predictor
 
@@ -66,7 +65,7 @@ class LightGBMCheckpoint(TreeCheckpoint):
 class LightGBMTrainer(TreeTrainer):
     """Trains boosted trees on the rows of data sets, divided among the workers; see ``lockstep.lightgbm``.
 
-    `params`, `num_boost_round` and `train_kwargs` are those of ``lightgbm.train``, `dataset_params` those of
+    `params`, `num_boost_round` (10) and further arguments are those of ``lightgbm.train``, `dataset_params` those of
     ``lightgbm.Dataset``. Each data set is evaluated after each round: ``valid-auc`` is reported for ``"valid"``.
     LightGBM evaluates each worker's rows alone: so only ``"train"`` is divided, and its metrics are of rank 0's part.
     ``tree_learner`` is ``"data"`` unless `params` say otherwise. ``CheckpointConfig(checkpoint_frequency=n)`` makes a
@@ -75,40 +74,14 @@ class LightGBMTrainer(TreeTrainer):
     """
 
     _library: ClassVar[str] = "LightGBM"
+    _data_options: ClassVar[str] = "dataset_params"
     _split: ClassVar[str | tuple[str, ...]] = ("train",)
     _preload: ClassVar[tuple[str, ...]] = (*TreeTrainer._preload, "pandas?", "lightgbm")
     _checkpoint_type: ClassVar[type[Checkpoint]] = LightGBMCheckpoint
 
-    def __init__(
-        self,
-        *,
-        params: Mapping[str, Any],
-        label_column: str,
-        datasets: Mapping[str, Any],
-        num_boost_round: int = 10,
-        dataset_params: Mapping[str, Any] | None = None,
-        scaling_config: ScalingConfig | None = None,
-        run_config: RunConfig | None = None,
-        dataset_config: DataConfig | None = None,
-        preprocessor: Any = None,
-        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-        metadata: dict[str, Any] | None = None,
-        **train_kwargs: Any,
-    ) -> None:
-        super().__init__(
-            params=params,
-            label_column=label_column,
-            num_boost_round=num_boost_round,
-            data_options=dataset_params,
-            datasets=datasets,
-            train_options=train_kwargs,
-            scaling_config=scaling_config,
-            run_config=run_config,
-            dataset_config=dataset_config,
-            preprocessor=preprocessor,
-            resume_from_checkpoint=resume_from_checkpoint,
-            metadata=metadata,
-        )
+    def __init__(self, *, params: Mapping[str, Any], **others: Any) -> None:
+        """`others`: the arguments of every trainer of trees, and those of ``lightgbm.train``."""
+        super().__init__(params=params, **others)
         if self.scaling_config._least_and_most()[1] > 1 and params.get("tree_learner") in _SERIAL:
             raise ConfigError(
                 "[LightGBMTrainer] params has tree_learner='serial', with which each worker would train a model of its "

@@ -27,6 +27,7 @@ from lockstep.errors import ConfigError, LockstepError, SerializationError, Stop
 if TYPE_CHECKING:
     from lockstep._run_data import WorkerData
     from lockstep.data import DataIterator
+    from lockstep.validation import ValidationTaskConfig
 
     T = TypeVar("T")
 
@@ -115,6 +116,9 @@ class _NoRun:
     def checkpoint(self) -> None:
         return None
 
+    def keep_file(self, name: str, data: bytes) -> None:
+        pass
+
     def meet(self, value: bytes, timeout: float) -> bytes:
         return value
 
@@ -164,7 +168,12 @@ def _own() -> _Session:
     return _session or _Session(_no_run)
 
 
-def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
+def report(
+    metrics: Mapping[str, Any],
+    checkpoint: Checkpoint | None = None,
+    *,
+    validate: bool | Mapping[str, Any] | ValidationTaskConfig = False,
+) -> None:
     """Sends metrics, and optionally a checkpoint, to the driver. Call it on every rank; rank 0's metrics are the
     run's::
 
@@ -176,6 +185,9 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
     checkpoints are kept only with ``CheckpointConfig(keep_all_ranks=True)``. Raises SerializationError for any other
     metric, and ConfigError if the metrics take more than ``RunConfig(max_report_size=...)``.
 
+    `validate`: have the checkpoint checked by the trainer's ValidationConfig, beside the training; a dict has keyword
+    arguments for its function.
+
     In a run that ends early the last report ends the function: see should_stop(). When an elastic run grows, the report
     of a checkpoint does, and the function starts again from that checkpoint; should_stop() stays False.
     """
@@ -183,6 +195,8 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
     if type(metrics) is not dict:
         metrics = _as_dict(metrics)
     if checkpoint is None:
+        if validate is not False:
+            raise ConfigError("[session] report() got validate but no checkpoint, which would be checked")
         _send(session, metrics, None)
         return
     if not isinstance(checkpoint, Checkpoint):
@@ -190,7 +204,16 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
             f"[session] report() got a {type(checkpoint).__name__} as checkpoint; "
             "it must be made with Checkpoint.from_dict({...}) or Checkpoint.from_directory(path)"
         )
-    _send(session, metrics, session.contents(checkpoint))
+    if validate is False:
+        _send(session, metrics, session.contents(checkpoint))
+        return
+    from lockstep.validation import VALIDATION_FILE, request
+
+    session.core.keep_file(VALIDATION_FILE, request(validate))
+    try:
+        _send(session, metrics, session.contents(checkpoint))
+    finally:
+        session.core.keep_file(VALIDATION_FILE, b"")
 
 
 def _save(checkpoint: Checkpoint) -> None:

@@ -16,6 +16,7 @@ from lockstep._places import is_address, place_of, run_path
 from lockstep._plain import is_dataclass_object, plain
 from lockstep._program import backend_needs, process_plan
 from lockstep._run_data import RunData
+from lockstep._validation import Validator
 from lockstep.backend import BackendConfig, hooks_class
 from lockstep.callbacks import CallbackAdapter, StopWhen
 from lockstep.checkpoint import Checkpoint
@@ -23,6 +24,7 @@ from lockstep.config import CheckpointConfig, DataConfig, RunConfig, ScalingConf
 from lockstep.errors import ConfigError, StorageError, TrainingInterrupted, TrainingPreempted
 from lockstep.result import Result, register_checkpoint_type
 from lockstep.run_handle import RunHandle, may_claim_signals
+from lockstep.validation import ValidationConfig, check
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -79,6 +81,7 @@ class DataParallelTrainer:
         preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
+        validation_config: ValidationConfig | None = None,
     ) -> None:
         _pickling.check_signature(train_loop_per_worker)
         self._set_up(train_loop_per_worker, train_loop_config, backend_config, scaling_config, run_config)
@@ -86,6 +89,10 @@ class DataParallelTrainer:
         _check("metadata", metadata, (dict, type(None)), "a dict or None")
         self.resume_from_checkpoint = self._to_resume_from(resume_from_checkpoint)
         self.metadata = metadata
+        check(validation_config, "trainer")
+        if validation_config is not None and self.run_config.validation_config is not None:
+            raise ConfigError("[trainer] validation_config is given twice: here and in run_config; give it once")
+        self.validation_config = validation_config
 
     def fit(self) -> Result:
         """Runs to the end. Calls in several threads, and in callbacks of other runs, run side by side.
@@ -184,6 +191,7 @@ class DataParallelTrainer:
             raise ConfigError("[restore] dataset_config and preprocessor belong to datasets; pass those too")
         trainer.resume_from_checkpoint = cls._to_resume_from(resume_from_checkpoint)
         trainer.metadata = None
+        trainer.validation_config = None
         return trainer
 
     @classmethod
@@ -340,13 +348,28 @@ class DataParallelTrainer:
         function = self._function()
         adapters, hooks = self._adapters(), self._hooks()
         claims = not in_thread and may_claim_signals()
-        run = _core.Run(self._plan(), function, adapters, hooks, claims_signals=claims, observed=in_thread)
+        validation = self._validation()
+        validator = None if validation is None else Validator(validation, self.run_config.verbose)
+        if validator is not None:
+            adapters.append(CallbackAdapter(validator, self._type_of_checkpoints()))
+        run = _core.Run(
+            self._plan(),
+            function,
+            adapters,
+            hooks,
+            claims_signals=claims,
+            observed=in_thread,
+            validations=validator,
+        )
         return RunHandle(run, partial(self._conclude, adapters, hooks))
 
     def _adapters(self) -> list[CallbackAdapter]:
         callbacks = list(self.run_config.callbacks or ())
         callbacks += [StopWhen(stop) for stop in self.run_config._stop_functions()]
         return [CallbackAdapter(callback, self._type_of_checkpoints()) for callback in callbacks]
+
+    def _validation(self) -> ValidationConfig | None:
+        return self.validation_config or self.run_config.validation_config
 
     def _hooks(self) -> BackendHooks | None:
         kind = hooks_class(self.backend_config)

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lockstep import session
 from lockstep._trees import Rounds, TreeCheckpoint, TreeTrainer, frames, threads
 from lockstep.checkpoint import Checkpoint
-from lockstep.config import DataConfig, RunConfig, ScalingConfig
 from lockstep.predict import PREDICTIONS, Predictor
 
 try:
@@ -65,46 +64,16 @@ class XGBoostCheckpoint(TreeCheckpoint):
 class XGBoostTrainer(TreeTrainer):
     """Trains boosted trees on the rows of data sets, divided among the workers; see ``lockstep.xgboost``.
 
-    `params`, `num_boost_round` and `train_kwargs` are those of ``xgboost.train``, `dmatrix_params` those of
+    `params`, `num_boost_round` (10) and further arguments are those of ``xgboost.train``, `dmatrix_params` those of
     ``xgboost.DMatrix``. Each data set is evaluated after each round: ``valid-logloss`` is reported for ``"valid"``.
     ``CheckpointConfig(checkpoint_frequency=n)`` makes a checkpoint every n rounds, ``checkpoint_at_end`` (default) in
     the last one. A run that starts again continues after the round of its checkpoint.
     """
 
     _library: ClassVar[str] = "XGBoost"
+    _data_options: ClassVar[str] = "dmatrix_params"
     _preload: ClassVar[tuple[str, ...]] = (*TreeTrainer._preload, "pandas?", "xgboost")
     _checkpoint_type: ClassVar[type[Checkpoint]] = XGBoostCheckpoint
-
-    def __init__(
-        self,
-        *,
-        params: Mapping[str, Any],
-        label_column: str,
-        datasets: Mapping[str, Any],
-        num_boost_round: int = 10,
-        dmatrix_params: Mapping[str, Any] | None = None,
-        scaling_config: ScalingConfig | None = None,
-        run_config: RunConfig | None = None,
-        dataset_config: DataConfig | None = None,
-        preprocessor: Any = None,
-        resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-        metadata: dict[str, Any] | None = None,
-        **train_kwargs: Any,
-    ) -> None:
-        super().__init__(
-            params=params,
-            label_column=label_column,
-            num_boost_round=num_boost_round,
-            data_options=dmatrix_params,
-            datasets=datasets,
-            train_options=train_kwargs,
-            scaling_config=scaling_config,
-            run_config=run_config,
-            dataset_config=dataset_config,
-            preprocessor=preprocessor,
-            resume_from_checkpoint=resume_from_checkpoint,
-            metadata=metadata,
-        )
 
     @staticmethod
     def get_model(checkpoint: Checkpoint) -> xgboost.Booster:

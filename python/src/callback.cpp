@@ -85,6 +85,9 @@ class PythonCallback : public Callback {
   void on_checkpoint(const Checkpoint& checkpoint, const Value& metrics) override {
     call("on_checkpoint", [&] { return py::make_tuple(checkpoint, to_python(metrics)); });
   }
+  void on_validated(const Checkpoint& checkpoint, const Value& metrics) override {
+    call("on_validated", [&] { return py::make_tuple(checkpoint, to_python(metrics)); });
+  }
   void on_attempt_failed(const std::vector<Failure>& failures, bool again) override {
     call("on_attempt_failed", [&] { return py::make_tuple(to_python(failures), again); });
   }
@@ -138,10 +141,35 @@ class PythonHooks : public driver::Hooks {
   py::object object_;
 };
 
+/// A lockstep._validation.Validator.
+class PythonValidations : public driver::Validations {
+ public:
+  explicit PythonValidations(py::object object) : object_(std::move(object)) {}
+
+  std::set<int> waiting() override {
+    return calling([&] { return py::cast<std::set<int>>(object_.attr("waiting")()); });
+  }
+  std::map<int, Value> take(bool all) override {
+    return calling([&] {
+      std::map<int, Value> found;
+      for (const auto& [seq, metrics] : py::cast<py::dict>(object_.attr("take")(all)))
+        found.emplace(py::cast<int>(seq), to_value(metrics, "metrics"));
+      return found;
+    });
+  }
+
+ private:
+  py::object object_;
+};
+
 }  // namespace
 
 std::unique_ptr<Callback> callback_of(py::object object) { return std::make_unique<PythonCallback>(std::move(object)); }
 
 std::unique_ptr<driver::Hooks> hooks_of(py::object object) { return std::make_unique<PythonHooks>(std::move(object)); }
+
+std::unique_ptr<driver::Validations> validations_of(py::object object) {
+  return std::make_unique<PythonValidations>(std::move(object));
+}
 
 }  // namespace lockstep::python

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "driver/hooks.h"
+#include "driver/validations.h"
 
 namespace lockstep::python {
 
@@ -17,5 +18,8 @@ std::unique_ptr<Callback> callback_of(py::object object);
 
 /// Calls the hooks of a lockstep._hooks.BackendHooks.
 std::unique_ptr<driver::Hooks> hooks_of(py::object object);
+
+/// Calls a lockstep._validation.Validator.
+std::unique_ptr<driver::Validations> validations_of(py::object object);
 
 }  // namespace lockstep::python

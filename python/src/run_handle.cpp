@@ -35,7 +35,7 @@ class PythonRun {
  public:
   /// See _core.pyi for the arguments.
   PythonRun(const driver::RunPlan& given, const Function& function, const py::list& callbacks, const py::object& hooks,
-            bool claims_signals, py::object agent, bool observed)
+            bool claims_signals, py::object agent, bool observed, const py::object& validations)
       : agent_(std::move(agent)), is_main_(claims_signals), run_(options(claims_signals, observed)) {
     if (observed) open_.emplace(run_.control());
     // A signal that came before belongs to Python; later ones belong to the run.
@@ -47,6 +47,8 @@ class PythonRun {
     }
     if (!hooks.is_none()) hooks_ = hooks_of(hooks);
     plan.wiring.hooks = hooks_.get();
+    if (!validations.is_none()) validations_ = validations_of(validations);
+    plan.wiring.validations = validations_.get();
     const WithoutGil unlocked;
     run_.prepare(std::move(plan));
   }
@@ -63,6 +65,7 @@ class PythonRun {
     // They may refer to this object.
     callbacks_.clear();
     hooks_.reset();
+    validations_.reset();
     // The GIL is kept until the call has returned.
     open_.reset();
   }
@@ -109,6 +112,7 @@ class PythonRun {
   bool is_main_ = true;  ///< the main thread runs it
   std::vector<std::unique_ptr<Callback>> callbacks_;
   std::unique_ptr<driver::Hooks> hooks_;
+  std::unique_ptr<driver::Validations> validations_;
   train::ActiveRun run_;
   std::optional<train::OpenRun> open_;
 };
@@ -117,10 +121,11 @@ class PythonRun {
 
 void bind_run_handle(py::module_& module) {
   py::class_<PythonRun>(module, "Run")
-      .def(py::init<const driver::RunPlan&, const Function&, const py::list&, const py::object&, bool, py::object,
-                    bool>(),
+      .def(py::init<const driver::RunPlan&, const Function&, const py::list&, const py::object&, bool, py::object, bool,
+                    const py::object&>(),
            py::arg("plan"), py::arg("function"), py::arg("callbacks"), py::arg("hooks") = py::none(), py::kw_only(),
-           py::arg("claims_signals"), py::arg("agent") = py::none(), py::arg("observed") = false)
+           py::arg("claims_signals"), py::arg("agent") = py::none(), py::arg("observed") = false,
+           py::arg("validations") = py::none())
       .def_static("finished", [](const Result& result) { return std::make_unique<PythonRun>(result); })
       .def("run", &PythonRun::run)
       .def("give_up", &PythonRun::give_up)

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/text.h"
+#include "dashboard/open_metrics.h"
 #include "dashboard/page.h"
 #include "dashboard/resources.h"
 #include "dashboard/run_details.h"
@@ -33,6 +34,8 @@ Response page() {
 
 Response Api::answer(const Request& request) {
   if (request.path == "/") return page();
+  if (request.path == "/metrics")
+    return {200, "application/openmetrics-text; version=1.0.0; charset=utf-8", open_metrics(catalog_.list_json({}))};
   if (request.path.starts_with("/api/")) return data(request);
   return error_response(404, "there is no such page");
 }

@@ -12,6 +12,7 @@ namespace lockstep::dashboard {
 
 /// What the server answers: the page at `/`, and what the page reads. Any thread may call.
 ///
+///     /metrics                                  all runs, for Prometheus; needs the token too
 ///     /api/list?id=ID&...                       the list of runs and experiments; of all without `id`
 ///     /api/run?id=ID                            one run
 ///     /api/series?id=ID&from=ROW&generation=N   its reports as columns, from a row on

@@ -93,6 +93,8 @@ std::string listed_run(const std::string& id, const store::RunView& view, sys::F
                          {"nodes", nodes},
                          {"attempts", record.attempt + 1},
                          {"failures", record.failures.size()},
+                         {"checkpoints", record.next_seq},
+                         {"checkpoints_skipped", record.checkpoints_skipped},
                          {"iteration", record.training_iteration},
                          {"progress", progress ? Value(*progress) : Value(nullptr)},
                          {"created", or_null(record.created)},

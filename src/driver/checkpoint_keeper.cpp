@@ -9,10 +9,12 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "driver/validations.h"
 #include "metrics/autofill.h"
 #include "metrics/flatten.h"
 #include "store/hash.h"
 #include "store/part_writer.h"
+#include "store/score.h"
 #include "store/shared_checkpoint.h"
 #include "sys/private_files.h"
 #include "sys/shared_memory.h"
@@ -42,6 +44,12 @@ std::vector<store::RankFiles> files_by_rank(const std::vector<CheckpointPart>& p
 }
 
 }  // namespace
+
+bool asks_for_check(const Commit& commit) {
+  return std::ranges::any_of(commit.parts, [](const CheckpointPart& part) {
+    return std::ranges::find(part.written.files, kValidationName, &FileEntry::name) != part.written.files.end();
+  });
+}
 
 CheckpointKeeper::CheckpointKeeper(store::RunDirectory& directory, CheckpointConfig config,
                                    std::function<void(const std::string&)> warn)
@@ -143,7 +151,7 @@ int CheckpointKeeper::commit(Commit commit, int attempt, int world_size) {
   if (shared && (seq + 1) % config_.persist_every == 0)
     due_[seq] = {attempt, commit.report, in_memory_.at(seq).manifest, score, metrics};
   kept_.push_back({seq, score, std::move(metrics), std::move(checkpoint)});
-  miss_score(kept_.back());
+  if (!asks_for_check(commit)) miss_score(kept_.back());
   drop_old_memory();
   return seq;
 }
@@ -309,15 +317,35 @@ std::vector<store::KeptCheckpoint> CheckpointKeeper::on_disk() const {
 
 // ---------------------------------------------------------------- which are kept
 
-void CheckpointKeeper::retain() {
+void CheckpointKeeper::retain(const std::set<int>& waiting) {
   if (in_memory() || !loaded_) return;
-  std::set<int> protect;
+  std::set<int> protect = waiting;
   for (const auto& [rank, seq] : handed_out_) protect.insert(seq);
   for (const int seq : store::decide_retention(on_disk(), config_, protect).remove) {
     directory_.remove_checkpoint(seq);
     written_here_.erase(seq);
     std::erase_if(kept_, [&](const store::KeptCheckpoint& kept) { return kept.seq == seq; });
   }
+}
+
+std::optional<std::pair<Checkpoint, Value>> CheckpointKeeper::add_metrics(int seq, const Value& metrics) {
+  if (const auto held = in_memory_.find(seq); held != in_memory_.end()) held->second.manifest.metrics.update(metrics);
+  if (const auto due = due_.find(seq); due != due_.end()) {
+    due->second.metrics.update(metrics);
+    due->second.manifest.metrics.update(metrics);
+    if (const auto score = number_at(metrics, config_.score_attribute); score && !due->second.score)
+      due->second.score = score;
+  }
+  const auto found = std::ranges::find(kept_, seq, &store::KeptCheckpoint::seq);
+  if (found == kept_.end()) return std::nullopt;
+  found->metrics.update(metrics);
+  if (!config_.score_attribute.empty())
+    found->score = store::score_of(found->checkpoint, found->metrics, config_.score_attribute);
+  const auto held = in_memory_.find(seq);
+  const bool is_on_disk = !in_memory() && (held == in_memory_.end() || held->second.is_on_disk);
+  if (is_on_disk) directory_.add_metrics(seq, metrics);
+  miss_score(*found);
+  return std::pair(found->checkpoint, found->metrics);
 }
 
 std::optional<Checkpoint> CheckpointKeeper::latest() const {

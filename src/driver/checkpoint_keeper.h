@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,9 @@
 #include "wire/messages.h"
 
 namespace lockstep::driver {
+
+/// Whether the checkpoint was reported to be checked, so that Validations will add to its metrics.
+bool asks_for_check(const Commit& commit);
 
 /// The run's checkpoints, on disk and in memory: commits what agents and workers wrote, deletes those that are not
 /// kept, and knows from which to resume. Used by the driver's thread only.
@@ -54,8 +58,13 @@ class CheckpointKeeper {
   /// The reports of this attempt whose checkpoints were dropped from memory since the last call.
   std::vector<int> take_released(int attempt);
 
-  /// Deletes checkpoints that are not kept. Separate from commit(), because nobody needs to wait for it.
-  void retain();
+  /// Deletes checkpoints that are not kept, and are not in `waiting`. Separate from commit(), because nobody needs to
+  /// wait for it.
+  void retain(const std::set<int>& waiting = {});
+
+  /// Adds to the metrics of a checkpoint, also in its manifest, and scores it anew. Returns it with all its metrics;
+  /// nothing if it is not kept. Throws StorageError.
+  std::optional<std::pair<Checkpoint, Value>> add_metrics(int seq, const Value& metrics);
 
   /// The latest checkpoint, for a rank to read; it is not deleted before let_go().
   std::optional<Checkpoint> hand_out(int rank);

@@ -15,6 +15,7 @@ namespace {
 
 /// run.json is written at most this long after a report.
 constexpr auto kSaveAfter = 1s;
+constexpr auto kValidationsAfter = std::chrono::milliseconds(100);  ///< how often checks are looked after
 
 Failure failure_of(FailureKind kind, const std::exception& error) {
   Failure failure;
@@ -295,6 +296,8 @@ void RunEffects::done(Commit& action, Answers& answers) {
   const auto failed = [&](FailureKind kind, const std::exception& error, bool fatal) {
     answers.push_back(CommitFailed{attempt_, report, failure_of(kind, error), fatal});
   };
+  if (plan_.wiring.validations == nullptr && asks_for_check(action))
+    alert("report() asked for the validation of a checkpoint, but the trainer has no validation_config");
   try {
     recorder_->flush();  // the report of a committed checkpoint must be on disk too
     answers.push_back(
@@ -311,7 +314,7 @@ void RunEffects::done(Commit& action, Answers& answers) {
 void RunEffects::persisted(int attempt, const wire::CheckpointWritten& written, Answers& answers) {
   guarded(answers, [&] {
     keeper_.persist(written, attempt);
-    keeper_.retain();
+    retain();
   });
 }
 
@@ -326,7 +329,8 @@ void RunEffects::done(AnnounceCommit& action, Answers&) {
   // Before older ones are removed, so that a callback can make sure that this one is known where they were.
   recorder_->call("on_checkpoint",
                   [&](Callback& callback) { callback.on_checkpoint(committed.first, committed.second); });
-  keeper_.retain();
+  take_validations(false);
+  retain();
   for (const int report : keeper_.take_released(attempt_))
     agent_->send(node_of(0), wire::ReleaseCheckpoint{attempt_, 0, report});
   // What is only in memory is not worth a write to the disk.
@@ -334,6 +338,22 @@ void RunEffects::done(AnnounceCommit& action, Answers&) {
     save();
   else if (!save_due_)
     save_due_ = clock_.now() + kSaveAfter;
+}
+
+void RunEffects::retain() {
+  keeper_.retain(plan_.wiring.validations != nullptr ? plan_.wiring.validations->waiting() : std::set<int>{});
+}
+
+/// Adds what was found to the checkpoints' metrics.
+void RunEffects::take_validations(bool all) {
+  validations_due_.reset();
+  Validations* validations = plan_.wiring.validations;
+  if (validations == nullptr) return;
+  for (const auto& [seq, metrics] : validations->take(all))
+    if (const auto checked = keeper_.add_metrics(seq, metrics))
+      recorder_->call("on_validated",
+                      [&](Callback& callback) { callback.on_validated(checked->first, checked->second); });
+  if (!validations->waiting().empty()) validations_due_ = clock_.now() + kValidationsAfter;
 }
 
 // ---------------------------------------------------------------- announcements and records
@@ -416,13 +436,19 @@ void RunEffects::save() {
 
 std::optional<Instant> RunEffects::due() const {
   std::optional<Instant> due = recorder_->flush_due();
-  if (save_due_ && (!due || *save_due_ < *due)) due = save_due_;
+  for (const auto& each : {save_due_, validations_due_})
+    if (each && (!due || *each < *due)) due = each;
   return due;
 }
 
 void RunEffects::tend(Answers& answers) {
   const Instant time = clock_.now();
   if (recorder_->flush_due() && time >= *recorder_->flush_due()) guarded(answers, [&] { recorder_->flush(); });
+  if (validations_due_ && time >= *validations_due_)
+    guarded(answers, [&] {
+      take_validations(false);
+      retain();
+    });
   if (!save_due_ || time < *save_due_) return;
   save_due_.reset();
   guarded(answers, [&] { save(); });

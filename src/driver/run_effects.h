@@ -128,6 +128,9 @@ class RunEffects {
   void say_of_workers(const std::string& text);
   void alert(const std::string& text);
   int first_seq() const;
+  void retain();
+  void take_validations(bool all);
+  void end_validations(Outcome outcome);
   void drop_partials(Outcome outcome);
   void finish_files();
   void closing(const std::function<void()>& body);
@@ -147,6 +150,7 @@ class RunEffects {
   std::map<int, std::string> names_;  ///< host names of nodes, from their agents
   NodeFacts facts_;                   ///< likewise
   std::optional<Instant> save_due_;
+  std::optional<Instant> validations_due_;
   int waited_in_ = -1;  ///< the last attempt that waited for nodes
 
   // Of the attempt:

@@ -66,6 +66,7 @@ void RunEffects::alert(const std::string& text) {
 // ---------------------------------------------------------------- the end
 
 Result RunEffects::close(const EndRun& end) {
+  end_validations(end.outcome);
   book_.finish(end);
   closing([&] { keeper_.persist_latest(); });
   drop_partials(end.outcome);
@@ -90,6 +91,17 @@ Result RunEffects::close(const EndRun& end) {
   say("lockstep: run " + in_quotes(record.name) + " " + record.state + " after " +
       human_duration(book_.time_here().count()) + "; results in " + store::shown(book_.directory().path()));
   return result;
+}
+
+/// Waits for the checks that are left, unless the run was ended early.
+void RunEffects::end_validations(Outcome outcome) {
+  try {
+    closing([&] { take_validations(outcome == Outcome::finished || outcome == Outcome::failed); });
+  } catch (const InterruptError&) {
+    console_.warning("Ctrl-C ended the checks of checkpoints");
+  } catch (const Error& error) {
+    console_.warning(error.what());
+  }
 }
 
 /// Uncommitted files are useless, and a full disk needs the space.

@@ -14,6 +14,7 @@
 #include "driver/run_control.h"
 #include "driver/service.h"
 #include "driver/state.h"
+#include "driver/validations.h"
 #include "store/run_settings.h"
 #include "sys/signals.h"
 #include "wire/messages.h"
@@ -66,6 +67,7 @@ struct Wiring {
   sys::SignalWatch* signals = nullptr;  ///< borrowed; a signal that it sees ends the run cleanly
   RunControl* control = nullptr;        ///< borrowed; may be none
   Hooks* hooks = nullptr;               ///< borrowed; may be none
+  Validations* validations = nullptr;   ///< borrowed; may be none
 };
 
 /// Everything that a run needs, decided before anything starts.

@@ -74,6 +74,7 @@ Value to_value(const Manifest& manifest) {
   value["created"] = manifest.created;
   value["metrics"] = manifest.metrics;
   value["files"] = std::move(files);
+  if (manifest.validated) value["validated"] = true;
   return value;
 }
 
@@ -100,6 +101,7 @@ Manifest parse_manifest(std::string_view text, std::string_view where) {
   if (!created.is_number()) refuse(where, "created is not a number");
   manifest.created = created.get<double>();
   manifest.metrics = field(value, "metrics", where);
+  manifest.validated = value.contains("validated") && value["validated"] == true;
   const Value& files = field(value, "files", where);
   if (!files.is_array()) refuse(where, "files is not a list");
   std::set<std::string> names;

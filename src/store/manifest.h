@@ -22,6 +22,7 @@ struct Manifest {
   double created = 0;      ///< seconds since 1970
   Value metrics = Value::object();
   std::vector<FileEntry> files;
+  bool validated = false;  ///< the metrics have what a check of the checkpoint found
 
   /// Of all files, in bytes.
   std::int64_t size() const;

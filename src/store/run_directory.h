@@ -89,6 +89,8 @@ class RunDirectory {
   /// checkpoint's name, it has this seq. Throws, and commits nothing, unless the directory holds exactly the manifest's
   /// files with their sizes. Returns the checkpoint's path.
   std::filesystem::path commit(std::string_view partial, const Manifest& manifest);
+  /// Adds to the metrics in a checkpoint's manifest, which is replaced at once. Throws if it is missing or malformed.
+  void add_metrics(int seq, const Value& metrics);
   /// Removes a checkpoint. It is renamed before any of its files is removed. A missing checkpoint is not an error.
   void remove_checkpoint(int seq);
 

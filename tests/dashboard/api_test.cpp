@@ -51,6 +51,14 @@ TEST_F(ApiTest, OneRun) {
   EXPECT_TRUE(run["checkpoints"].empty());
 }
 
+TEST_F(ApiTest, AllRunsForPrometheus) {
+  get("list", {});
+  const Response response = api->answer({"GET", "/metrics", {}, "", "", ""});
+  EXPECT_EQ(response.status, 200);
+  EXPECT_TRUE(response.type.starts_with("application/openmetrics-text"));
+  EXPECT_THAT(response.body, testing::HasSubstr(R"(lockstep_run_state{run="one",lockstep_run_state="finished"} 1.0)"));
+}
+
 TEST_F(ApiTest, TheSeriesOfARun) {
   const Value series = get("series", {{"id", "one"}});
   EXPECT_EQ(series["columns"]["loss"], Value({1, 2}));

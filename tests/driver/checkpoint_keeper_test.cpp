@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "../store/scratch.h"
+#include "driver/validations.h"
 #include "store/hash.h"
 #include "sys/faulty_files.h"
 
@@ -95,6 +96,38 @@ TEST_F(CheckpointKeeperTest, BeginsAnewOnlyWhenItMay) {
   EXPECT_THROW(keeper_.begin_attempt(1), store::NoUsableCheckpoint);
   keeper_.begin_attempt(1, true);
   EXPECT_FALSE(keeper_.latest());
+}
+
+TEST_F(CheckpointKeeperTest, WhatACheckFindsJoinsTheMetricsTheScoreAndTheManifest) {
+  CheckpointConfig config;
+  config.score_attribute = "accuracy";
+  config.num_to_keep = 1;
+  std::vector<std::string> warnings;
+  CheckpointKeeper keeper(run_, config, [&](const std::string& text) { warnings.push_back(text); });
+  keeper.load();
+  for (const char* name : {"checkpoint_000000.partial", "checkpoint_000001.partial", "checkpoint_000002.partial"}) {
+    Commit commit = written(name, {{"loss", 1.0}});
+    std::ofstream(run_.path() / name / kValidationName) << "{}";
+    commit.parts.front().written.files.push_back(
+        {kValidationName, 2, store::hash_of(std::as_bytes(std::span("{}", 2)))});
+    keeper.commit(commit, 0, 1);
+    keeper.retain({0, 1, 2});
+  }
+  EXPECT_EQ(run_.checkpoints(), (std::vector{0, 1, 2}));
+  EXPECT_TRUE(warnings.empty());
+  for (const auto& [seq, accuracy] : {std::pair{1, 0.9}, std::pair{0, 0.5}, std::pair{2, 0.1}}) {
+    const auto checked = keeper.add_metrics(seq, {{"accuracy", accuracy}});
+    ASSERT_TRUE(checked);
+    EXPECT_EQ(checked->second, (Value{{"loss", 1.0}, {"accuracy", accuracy}}));
+    EXPECT_NO_THROW(checked->first.verify());
+  }
+  keeper.retain();
+  EXPECT_EQ(run_.checkpoints(), (std::vector{1, 2}));
+  ASSERT_EQ(keeper.best().size(), 1u);
+  EXPECT_EQ(keeper.best()[0].second["accuracy"], 0.9);
+  EXPECT_TRUE(run_.checkpoint(1).manifest.validated);
+  EXPECT_EQ(run_.checkpoint(1).manifest.metrics, (Value{{"loss", 1.0}, {"accuracy", 0.9}}));
+  EXPECT_FALSE(keeper.add_metrics(0, {{"accuracy", 1.0}}));
 }
 
 TEST_F(CheckpointKeeperTest, WarnsOnceOfAScoreThatIsNotThere) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/checkpoint.h>
 #include <lockstep/error.h>
 
 #include "scratch.h"
@@ -47,6 +48,23 @@ TEST_F(RunDirectoryTest, CreateMakesAPrivateDirectoryWithLogs) {
   EXPECT_EQ(fs::status(run_.path()).permissions(), fs::perms::owner_all);
   EXPECT_EQ(fs::status(run_.logs()).permissions(), fs::perms::owner_all);
   EXPECT_EQ(fs::status(run_.path() / "run.json").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST_F(RunDirectoryTest, MetricsThatAreAddedReplaceTheManifestAtOnce) {
+  commit(0);
+  sys::FaultyFiles count(sys::files());
+  RunDirectory(run_.path(), count).add_metrics(0, {{"accuracy", 0.5}});
+  EXPECT_EQ(run_.checkpoint(0).manifest.metrics, (Value{{"loss", 0}, {"accuracy", 0.5}}));
+  EXPECT_TRUE(run_.checkpoint(0).manifest.validated);
+  for (std::uint64_t k = 1; k <= count.operations(); ++k) {
+    sys::FaultyFiles faulty(sys::files(), {k, sys::FaultyFiles::Fault::fail, EIO});
+    try {
+      RunDirectory(run_.path(), faulty).add_metrics(0, {{"k", k}});
+    } catch (const StorageError&) {
+    }
+    EXPECT_EQ(run_.checkpoint(0).manifest.files.size(), 2u) << k;
+    EXPECT_NO_THROW(Checkpoint::from_directory(run_.checkpoint_path(0)).verify()) << k;
+  }
 }
 
 TEST_F(RunDirectoryTest, CreateRefusesWhatIsThere) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from lockstep import Checkpoint, TrainingFailedError, session
 from lockstep.callbacks import RunInfo
 from lockstep.errors import Failure, NotAvailableError
 from lockstep.train import TrainContext as Context
+from lockstep.validation import VALIDATION_FILE
 
 
 class CheckpointUploadMode(enum.Enum):
@@ -117,14 +119,29 @@ def get_context() -> TrainContext:
 def get_all_reported_checkpoints(
     consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED, timeout_s: float | None = None
 ) -> list[ReportedCheckpoint]:
-    """The checkpoints of this run that are kept, oldest first."""
+    """The checkpoints of this run that are kept, oldest first. VALIDATED waits, up to `timeout_s`, for those that were
+    reported with ``validation=``."""
     session.get_checkpoint()  # waits for this rank's last one
     place = session.get_trial_dir()
     if not os.path.exists(os.path.join(place, "run.json")):
         return []
-    found = lockstep.Result.from_path(place).best_checkpoints
-    found.sort(key=lambda pair: int(pair[0].metadata.get("seq", 0)))
-    return [ReportedCheckpoint(*pair) for pair in found]
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        found = [_reported(*pair) for pair in lockstep.Result.from_path(place).best_checkpoints]
+        waits = any(each.status is ReportedCheckpointStatus.PENDING_VALIDATION for each in found)
+        is_late = deadline is not None and time.monotonic() >= deadline
+        if not waits or is_late or consistency_mode is not CheckpointConsistencyMode.VALIDATED:
+            found.sort(key=lambda each: int(each.checkpoint.metadata.get("seq", 0)))
+            return found
+        time.sleep(0.05)
+
+
+def _reported(checkpoint: Checkpoint, metrics: dict[str, Any]) -> ReportedCheckpoint:
+    if checkpoint.metadata.get("validated"):
+        return ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus.VALIDATED)
+    is_asked = any(each["name"] == VALIDATION_FILE for each in checkpoint.metadata.get("files", ()))
+    status = ReportedCheckpointStatus.PENDING_VALIDATION if is_asked else ReportedCheckpointStatus.COMMITTED
+    return ReportedCheckpoint(checkpoint, metrics, status)
 
 
 def get_devices() -> list[Any]:

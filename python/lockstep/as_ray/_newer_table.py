@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lockstep.as_ray._entries import Names, Shared, Topic, at, later
+from lockstep.as_ray._entries import Names, Shared, at
 
 _NEWER = "lockstep.as_ray._newer"
 _LIBRARIES = "lockstep.as_ray._libraries"
 _CONFIGS = at("lockstep", "CheckpointConfig FailureConfig RunConfig ScalingConfig")
-_VALIDATION = later(
-    Topic("validation in the background is not available yet", "validate in the training function, before report()"),
-    classes="ValidationConfig ValidationTaskConfig",
-)
+_VALIDATION = at("lockstep", "ValidationConfig ValidationTaskConfig")
 _CONTEXT = at(_NEWER, "TrainContext get_context")
 TRAIN: Names = {
     **_CONTEXT,

@@ -13,6 +13,7 @@ from lockstep.checkpoint import Checkpoint
 from lockstep.config import DataConfig, RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.errors import ConfigError
 from lockstep.horovod.config import HorovodConfig
+from lockstep.validation import ValidationConfig
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -60,11 +61,19 @@ class HorovodTrainer(FrameworkTrainer):
         preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
+        validation_config: ValidationConfig | None = None,
         horovod_backend: HorovodConfig | None = None,
         tensorflow_backend: HorovodConfig | None = None,
     ) -> None:
         settings = Settings(
-            scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor, metadata
+            scaling_config,
+            run_config,
+            resume_from_checkpoint,
+            datasets,
+            dataset_config,
+            preprocessor,
+            metadata,
+            validation_config,
         )
         super().__init__(
             train_loop_per_worker, train_loop_config, settings, horovod_config, horovod_backend, tensorflow_backend

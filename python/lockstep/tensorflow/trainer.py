@@ -12,6 +12,7 @@ from lockstep.checkpoint import Checkpoint
 from lockstep.config import DataConfig, RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.tensorflow.checkpoint import TensorflowCheckpoint
 from lockstep.tensorflow.config import TensorflowConfig
+from lockstep.validation import ValidationConfig
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,10 +58,18 @@ class TensorflowTrainer(FrameworkTrainer):
         preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
+        validation_config: ValidationConfig | None = None,
         tensorflow_backend: TensorflowConfig | None = None,
     ) -> None:
         settings = Settings(
-            scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor, metadata
+            scaling_config,
+            run_config,
+            resume_from_checkpoint,
+            datasets,
+            dataset_config,
+            preprocessor,
+            metadata,
+            validation_config,
         )
         super().__init__(train_loop_per_worker, train_loop_config, settings, tensorflow_config, tensorflow_backend)
 

@@ -12,6 +12,7 @@ from lockstep.checkpoint import Checkpoint
 from lockstep.config import DataConfig, RunConfig, ScalingConfig, TrainLoopConfig
 from lockstep.torch.checkpoint import TorchCheckpoint
 from lockstep.torch.config import TorchConfig
+from lockstep.validation import ValidationConfig
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -61,10 +62,18 @@ class TorchTrainer(FrameworkTrainer):
         preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         metadata: dict[str, Any] | None = None,
+        validation_config: ValidationConfig | None = None,
         torch_backend: TorchConfig | None = None,
     ) -> None:
         settings = Settings(
-            scaling_config, run_config, resume_from_checkpoint, datasets, dataset_config, preprocessor, metadata
+            scaling_config,
+            run_config,
+            resume_from_checkpoint,
+            datasets,
+            dataset_config,
+            preprocessor,
+            metadata,
+            validation_config,
         )
         super().__init__(train_loop_per_worker, train_loop_config, settings, torch_config, torch_backend)
 

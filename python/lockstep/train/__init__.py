@@ -62,11 +62,12 @@ def report(metrics: Mapping[str, Any] | None = None, checkpoint: Checkpoint | No
         session.report(values)
         return
     checkpoint = values.pop("checkpoint", checkpoint)
+    validate = values.pop("validate", values.pop("validation", False))
     deletes = _deletes_directory(values)
     if values:
         raise ConfigError(f"[train] report() got metrics and {', '.join(values)}; it takes only metrics and checkpoint")
     directory = checkpoint.path if deletes and isinstance(checkpoint, Checkpoint) else None
-    session.report(metrics, checkpoint=checkpoint)
+    session.report(metrics, checkpoint=checkpoint, validate=validate)
     if directory is not None:
         import shutil
 
@@ -79,6 +80,8 @@ _NEWER_KEYWORDS = {
     "checkpoint_dir_name",
     "checkpoint_upload_mode",
     "delete_local_checkpoint_after_upload",
+    "validate",
+    "validation",
 }
 
 

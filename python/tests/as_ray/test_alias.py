@@ -334,8 +334,6 @@ for use, said in ((lambda: PB2(), "PopulationBasedTraining"), (lambda: Mine(), "
 from ray.data.block import BlockAccessor
 for use in (lambda: BlockAccessor(), lambda: BlockAccessor.for_block(None)):
     assert "this part of Ray Data is not available yet" in told(use), told(use)
-from ray.train import ValidationConfig
-assert "validation in the background" in told(lambda: ValidationConfig(fn=print))
 """
     script(code)
 

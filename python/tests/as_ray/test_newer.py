@@ -208,3 +208,35 @@ if __name__ == "__main__":
     best = tuner.fit().get_best_result(metric="loss", mode="min")
     assert best.metrics["loss"] == 0.25, best
 """)
+
+
+def test_validation(script: Script) -> None:
+    script("""
+import tempfile
+import ray.train
+from ray.train import CheckpointConfig, RunConfig, ScalingConfig, ValidationConfig, ValidationTaskConfig
+from ray.train.torch import TorchTrainer
+
+def validate(checkpoint, epoch, factor):
+    return {"score": factor * epoch}
+
+def train_func():
+    for epoch in range(3):
+        with tempfile.TemporaryDirectory() as place:
+            ray.train.report(
+                {"epoch": epoch},
+                checkpoint=ray.train.Checkpoint.from_directory(place),
+                validation=ValidationTaskConfig(fn_kwargs={"epoch": epoch}),
+            )
+    reported = ray.train.get_all_reported_checkpoints()
+    assert [each.metrics["score"] for each in reported] == [0, -2, -4]
+    assert {each.status for each in reported} == {ray.train.ReportedCheckpointStatus.VALIDATED}
+
+trainer = TorchTrainer(
+    train_func,
+    validation_config=ValidationConfig(validate, task_config=ValidationTaskConfig(fn_kwargs={"factor": -2})),
+    scaling_config=ScalingConfig(num_workers=2),
+    run_config=RunConfig(checkpoint_config=CheckpointConfig(checkpoint_score_attribute="score")),
+)
+assert trainer.fit().best_checkpoints[-1][1]["epoch"] == 0
+""")
