@@ -349,6 +349,8 @@ class DataParallelTrainer:
         adapters, hooks = self._adapters(), self._hooks()
         claims = not in_thread and may_claim_signals()
         validation = self._validation()
+        if validation is not None:
+            self._check_place_of_validation()
         validator = None if validation is None else Validator(validation, self.run_config.verbose)
         if validator is not None:
             adapters.append(CallbackAdapter(validator, self._type_of_checkpoints()))
@@ -367,6 +369,15 @@ class DataParallelTrainer:
         callbacks = list(self.run_config.callbacks or ())
         callbacks += [StopWhen(stop) for stop in self.run_config._stop_functions()]
         return [CallbackAdapter(callback, self._type_of_checkpoints()) for callback in callbacks]
+
+    def _check_place_of_validation(self) -> None:
+        run, restored = self.run_config, self._restored
+        place = run.storage_path or run.local_dir or _core.default_storage_path()
+        if is_address(place if restored is None else _core.address_of(restored) or ""):
+            raise ConfigError(
+                "[trainer] validation_config does not work with a storage_path in an object store: manifests there are "
+                "not replaced; use a directory"
+            )
 
     def _validation(self) -> ValidationConfig | None:
         return self.validation_config or self.run_config.validation_config

@@ -183,6 +183,11 @@ def test_in_run_config(tmp_path: Path) -> None:
     assert [metrics["accuracy"] for _, metrics in result.best_checkpoints] == ACCURACIES
 
 
+def test_an_object_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="object store"):
+        trainer(tmp_path, ValidationConfig(accuracy), run={"storage_path": "s3://bucket/runs"}).fit()
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="fn is 5"):
         ValidationConfig(5)  # type: ignore[arg-type]
