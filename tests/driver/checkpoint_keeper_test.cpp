@@ -104,6 +104,7 @@ TEST_F(CheckpointKeeperTest, WhatACheckFindsJoinsTheMetricsTheScoreAndTheManifes
   config.num_to_keep = 1;
   std::vector<std::string> warnings;
   CheckpointKeeper keeper(run_, config, [&](const std::string& text) { warnings.push_back(text); });
+  fs::create_directories(run_.path());
   keeper.load();
   for (const char* name : {"checkpoint_000000.partial", "checkpoint_000001.partial", "checkpoint_000002.partial"}) {
     Commit commit = written(name, {{"loss", 1.0}});
