@@ -1,5 +1,6 @@
 #include "data/parquet_file.h"
 
+#include <arrow/filesystem/filesystem.h>
 #include <arrow/io/caching.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/record_batch.h>
@@ -24,10 +25,14 @@ constexpr std::int64_t kDecodedRows = 1 << 14;
 /// Streams that wait to be continued.
 constexpr std::size_t kIdleReaders = 2;
 
+/// Whether reads wait for a network, so that few large ones, before they are needed, are better than many.
+bool is_remote(const File& file) { return file.system->type_name() != "local"; }
+
 std::unique_ptr<parquet::arrow::FileReader> open_reader(const File& file, std::shared_ptr<parquet::FileMetaData> footer,
                                                         bool in_pieces = false) {
   auto properties = parquet::default_reader_properties();
   auto arrow_properties = parquet::default_arrow_reader_properties();
+  arrow_properties.set_pre_buffer(is_remote(file));
   if (in_pieces) {
     properties.enable_buffered_stream();  // pages are read when they are needed
     arrow_properties.set_pre_buffer(false);
@@ -140,7 +145,8 @@ bool ParquetFile::read_numbers(int group, const std::vector<int>& columns, std::
       found.push_back(of_column.front());
     }
     const auto reader = parquet::ParquetFileReader::Open(file_.open(), parquet::default_reader_properties(), footer_);
-    reader->PreBuffer({group}, found, arrow::io::default_io_context(), arrow::io::CacheOptions::Defaults());
+    if (is_remote(file_))
+      reader->PreBuffer({group}, found, arrow::io::default_io_context(), arrow::io::CacheOptions::Defaults());
     const auto row_group = reader->RowGroup(group);
     std::size_t at = 0;
     for (std::size_t n = 0; n < columns.size(); ++n) {
