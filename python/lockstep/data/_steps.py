@@ -197,7 +197,7 @@ class Steps:
         return self._new(self._native.zip(other._native))
 
     def random_shuffle(
-        self, *, seed: int | None = None, num_blocks: int | None = None, **ray_remote_args: Any
+        self, seed: int | None = None, *, num_blocks: int | None = None, **ray_remote_args: Any
     ) -> Dataset:
         """All rows in a random order, which is the same for the same seed. They are held in memory.
 
@@ -206,7 +206,7 @@ class Steps:
         blocks = 0 if num_blocks is None else whole_number("num_blocks", num_blocks, 1)
         return self._shuffled(seed_of(seed), blocks)
 
-    def randomize_block_order(self, *, seed: int | None = None) -> Dataset:
+    def randomize_block_order(self, seed: int | None = None) -> Dataset:
         """The blocks in a random order, each with its rows as they were. Nothing is held in memory."""
         return self._block_order(seed_of(seed))
 
