@@ -123,9 +123,8 @@ def of_places(path: str) -> list[Row]:
     ]
 
 
-def of_memory(place: Path, parquet: str, csv: str, gigabytes: float) -> list[Row]:
+def of_memory(place: Path, parquet: str, csv: str, gigabytes: float) -> Iterator[Row]:
     """The largest memory that a worker ever had, with libraries and with the memory that it shares with others."""
-    rows = []
     for kind, path, read in (("Parquet", parquet, lockstep.data.read_parquet), ("CSV", csv, lockstep.data.read_csv)):
         folder = place / "large"
         folder.mkdir()
@@ -134,9 +133,8 @@ def of_memory(place: Path, parquet: str, csv: str, gigabytes: float) -> list[Row
         ds = read(str(folder))
         for workers, shuffle in ((2, False), (2, True), (4, True)):
             how = f"memory of a worker of {workers}, {gigabytes:g} GB of {kind}{', shuffled' if shuffle else ''}"
-            rows += memory_of_worker(place, ds, workers, shuffle, how)
+            yield from memory_of_worker(place, ds, workers, shuffle, how)
         shutil.rmtree(folder)
-    return rows
 
 
 def memory_of_worker(place: Path, ds: lockstep.data.Dataset, workers: int, shuffle: bool, how: str) -> list[Row]:
@@ -285,7 +283,7 @@ def main() -> None:
     with scratch() as place:
         parquet, csv = write_files(place)
         for row in of_memory(place, parquet, csv, gigabytes):
-            print(f"{row.what:70} {row.text():>12}  {row.wanted_text():>12}  {row.verdict()}")
+            print(f"{row.what:70} {row.text():>12}  {row.wanted_text():>12}  {row.verdict()}", flush=True)
 
 
 if __name__ == "__main__":

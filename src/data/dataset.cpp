@@ -106,8 +106,8 @@ std::shared_ptr<arrow::Table> Dataset::read(std::size_t block) const {
   return arrow::Table::Make(schema(), table->columns(), table->num_rows());
 }
 
-bool Dataset::read_numbers(std::size_t block, std::span<std::byte> into) const {
-  return measured_numbers(*source_, block, all_columns(*schema()), into);
+bool Dataset::read_numbers(std::size_t block, const Room& room) const {
+  return measured_numbers(*source_, block, all_columns(*schema()), room);
 }
 
 }  // namespace lockstep::data

@@ -44,7 +44,7 @@ class Dataset {
   /// The rows of a block, with schema(). Throws StorageError that names the file and the row group or line.
   std::shared_ptr<arrow::Table> read(std::size_t block) const;
   /// The same straight into memory, if all columns are numbers without nulls: see Source::read_numbers().
-  bool read_numbers(std::size_t block, std::span<std::byte> into) const;
+  bool read_numbers(std::size_t block, const Room& room) const;
 
  private:
   SourcePointer source_;

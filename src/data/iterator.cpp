@@ -72,7 +72,7 @@ std::optional<Pass::Job> Pass::next_job() {
   return job;
 }
 
-std::optional<Prefetcher<Pass::Batches>::Work> Pass::next_work() {
+std::optional<Prefetcher<Pass::Pieces>::Work> Pass::next_work() {
   auto job = next_job();
   if (!job) return std::nullopt;
   const std::lock_guard lock(mutex_);
@@ -82,53 +82,59 @@ std::optional<Prefetcher<Pass::Batches>::Work> Pass::next_work() {
   return [this, job = std::move(*job)] { return done(job); };
 }
 
-Pass::Batches Pass::done(const Job& job) {
-  Batches batches = read(job);
+Pass::Pieces Pass::done(const Job& job) {
+  Pieces pieces = read(job);
   release_blocks(job);
-  return batches;
+  return pieces;
 }
 
-Pass::Batches Pass::read(const Job& job) {
+Pass::Pieces Pass::read(const Job& job) {
   std::vector<std::shared_ptr<arrow::Table>> tables;
+  bool is_shared = false;
   std::int64_t at = job.unit.begin;
   for (const Part& part : order_.parts_of(job.unit)) {
     const std::int64_t end = at + dataset_.rows_of_blocks()[part.block] - part.first;
-    tables.push_back(block(part.block, end)->Slice(part.first, part.count));
+    const SharedBlocks::Got got = block(part.block, end);
+    tables.push_back(got.table->Slice(part.first, part.count));
+    is_shared = got.is_shared;
     at += part.count;
   }
   const Stopwatch stopwatch(shuffling_);
   if (order_.is_shuffled() || job.places.size() > kMaxSlices)
-    return {gathered(tables, order_.permuted(job.unit, job.places), *memory_)};
+    return {{gathered(tables, order_.permuted(job.unit, job.places), *memory_)}};
   const auto unit = value_of(tables.front()->CombineChunksToBatch(), "a block");  // of which there is one
-  Batches batches;
-  for (const Range& places : job.places) batches.push_back(unit->Slice(places.begin - job.unit.begin, places.size()));
-  return batches;
+  const bool is_borrowed = !is_shared && dataset_.is_borrowed();
+  Pieces pieces;
+  for (const Range& places : job.places)
+    pieces.push_back({unit->Slice(places.begin - job.unit.begin, places.size()), is_borrowed});
+  return pieces;
 }
 
-std::shared_ptr<arrow::Table> Pass::block(std::size_t number, std::int64_t end) {
-  std::promise<std::shared_ptr<arrow::Table>> promise;
-  std::shared_future<std::shared_ptr<arrow::Table>> held;
+SharedBlocks::Got Pass::block(std::size_t number, std::int64_t end) {
+  std::promise<SharedBlocks::Got> promise;
+  std::shared_future<SharedBlocks::Got> held;
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = blocks_.find(number); found != blocks_.end())
-      held = found->second.table;
+      held = found->second.got;
     else
       blocks_.emplace(number, HeldBlock{promise.get_future().share(), end});
   }
   if (held.valid()) return held.get();  // another thread reads it, or has read it
   try {
     const Stopwatch stopwatch(reading_);
-    auto table = read_block(number, end);
-    promise.set_value(table);
-    return table;
+    auto got = read_block(number, end);
+    promise.set_value(got);
+    return got;
   } catch (...) {
     promise.set_exception(std::current_exception());
     throw;
   }
 }
 
-std::shared_ptr<arrow::Table> Pass::read_block(std::size_t number, std::int64_t end) {
-  return shared_ ? shared_->get(number, order_.next_blocks(end, shared_->ahead())) : dataset_.read(number);
+SharedBlocks::Got Pass::read_block(std::size_t number, std::int64_t end) {
+  if (!shared_) return {dataset_.read(number)};
+  return shared_->get(number, order_.next_blocks(end, shared_->ahead()));
 }
 
 void Pass::release_blocks(const Job& finished) {
@@ -154,9 +160,9 @@ bool Pass::wait(std::chrono::milliseconds timeout, std::int64_t count) {
     if (!prefetcher_.wait(timeout)) return false;
     auto more = prefetcher_.take();
     if (!more) throw InternalError("[data] the data ended before the batch " + std::to_string(given_));
-    for (auto& batch : *more) {
-      waiting_rows_ += batch->num_rows();
-      pieces_.push_back(std::move(batch));
+    for (auto& piece : *more) {
+      waiting_rows_ += piece.rows->num_rows();
+      pieces_.push_back(std::move(piece));
     }
   }
   return true;
@@ -167,17 +173,20 @@ std::shared_ptr<arrow::RecordBatch> Pass::next(std::int64_t count) {
   }
   if (given_ == deal_.batches()) return nullptr;
   const std::int64_t wanted = rows_of_next(count);
-  Batches taken;
+  std::vector<std::shared_ptr<arrow::RecordBatch>> taken;
   for (std::int64_t left = wanted; left > 0;) {
-    auto& front = pieces_.front();
-    const std::int64_t rows = std::min(left, front->num_rows());
-    taken.push_back(rows == front->num_rows() ? front : front->Slice(0, rows));
+    Piece& front = pieces_.front();
+    const std::int64_t rows = std::min(left, front.rows->num_rows());
+    const bool is_all = rows == front.rows->num_rows();
+    taken.push_back(is_all ? front.rows : front.rows->Slice(0, rows));
+    is_borrowed_ = front.is_borrowed;
     left -= rows;
-    if (rows == front->num_rows())
+    if (is_all)
       pieces_.pop_front();
     else
-      front = front->Slice(rows);
+      front.rows = front.rows->Slice(rows);
   }
+  is_borrowed_ = is_borrowed_ && taken.size() == 1;  // several are copied into one
   waiting_rows_ -= wanted;
   given_ = std::min(given_ + count, deal_.batches());
   return taken.size() == 1 ? taken.front() : value_of(arrow::ConcatenateRecordBatches(taken), "a batch");

@@ -50,6 +50,8 @@ class Pass {
   std::shared_ptr<arrow::RecordBatch> next() { return next(1); }
   /// At most `count` batches in one; null at the end.
   std::shared_ptr<arrow::RecordBatch> next(std::int64_t count);
+  /// Whether the memory of what next() gave last belongs to the user, and must not be changed.
+  bool is_borrowed() const { return is_borrowed_; }
   /// The batches that next() has given.
   std::int64_t given() const { return given_; }
   /// The global position when every rank has had `given` batches.
@@ -63,23 +65,27 @@ class Pass {
   Times times() const { return {std::chrono::nanoseconds(reading_), std::chrono::nanoseconds(shuffling_)}; }
 
  private:
-  using Batches = std::vector<std::shared_ptr<arrow::RecordBatch>>;
+  struct Piece {
+    std::shared_ptr<arrow::RecordBatch> rows;
+    bool is_borrowed = false;
+  };
+  using Pieces = std::vector<Piece>;
   struct Job {
     Range unit;
     std::vector<Range> places;  ///< of this rank
   };
   struct HeldBlock {
-    std::shared_future<std::shared_ptr<arrow::Table>> table;
+    std::shared_future<SharedBlocks::Got> got;
     std::int64_t end;  ///< the place after its last row: no later unit needs it
   };
 
   std::optional<Job> next_job();
-  std::optional<Prefetcher<Batches>::Work> next_work();
-  Batches done(const Job& job);
-  Batches read(const Job& job);
+  std::optional<Prefetcher<Pieces>::Work> next_work();
+  Pieces done(const Job& job);
+  Pieces read(const Job& job);
   std::int64_t rows_of_next(std::int64_t count) const;
-  std::shared_ptr<arrow::Table> block(std::size_t number, std::int64_t end);
-  std::shared_ptr<arrow::Table> read_block(std::size_t number, std::int64_t end);
+  SharedBlocks::Got block(std::size_t number, std::int64_t end);
+  SharedBlocks::Got read_block(std::size_t number, std::int64_t end);
   void release_blocks(const Job& finished);
 
   const Dataset dataset_;
@@ -89,9 +95,10 @@ class Pass {
   const std::shared_ptr<ReusedMemory> memory_;
   std::optional<SharedBlocks> shared_;
 
-  std::deque<std::shared_ptr<arrow::RecordBatch>> pieces_;  ///< read, in order, and not yet given
-  std::int64_t waiting_rows_ = 0;                           ///< of pieces_
-  std::int64_t given_ = 0;                                  ///< batches
+  std::deque<Piece> pieces_;       ///< read, in order, and not yet given
+  std::int64_t waiting_rows_ = 0;  ///< of pieces_
+  std::int64_t given_ = 0;         ///< batches
+  bool is_borrowed_ = false;
 
   std::int64_t next_batch_ = 0;  ///< of next_job()
   std::int64_t next_row_ = 0;    ///< within that batch
@@ -104,7 +111,7 @@ class Pass {
   std::multiset<std::int64_t> running_;      ///< where the units of running jobs begin
   std::int64_t upcoming_ = 0;                ///< where the unit of the next job begins
 
-  Prefetcher<Batches> prefetcher_;  ///< last: its threads use the others
+  Prefetcher<Pieces> prefetcher_;  ///< last: its threads use the others
 };
 
 struct IteratorOptions {

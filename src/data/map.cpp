@@ -1,3 +1,6 @@
+#include <arrow/array/array_base.h>
+#include <arrow/array/data.h>
+#include <arrow/buffer.h>
 #include <arrow/chunked_array.h>
 #include <arrow/compute/cast.h>
 #include <arrow/compute/exec.h>
@@ -7,12 +10,20 @@
 #include <arrow/type.h>
 #include <arrow/util/byte_size.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "data/counted_blocks.h"
+#include "data/numbers.h"
 #include "data/status.h"
 #include "data/step.h"
 
@@ -39,6 +50,36 @@ arrow::Result<std::shared_ptr<arrow::ChunkedArray>> cast_without_loss(
   }
   ARROW_ASSIGN_OR_RAISE(const auto made, std::move(cast));
   return made.chunked_array();
+}
+
+/// A room as a buffer that functions may keep.
+class RoomBuffer final : public arrow::MutableBuffer {
+ public:
+  explicit RoomBuffer(const Room& room)
+      : arrow::MutableBuffer(reinterpret_cast<std::uint8_t*>(room.bytes.data()),
+                             static_cast<std::int64_t>(room.bytes.size())),
+        hold_(room.hold) {}
+
+ private:
+  const std::shared_ptr<const void> hold_;
+};
+
+/// The values of each column; nothing if they are not plain numbers in one piece.
+std::optional<std::vector<std::span<const std::byte>>> values_of(const arrow::Table& table) {
+  std::vector<std::span<const std::byte>> values;
+  for (const auto& column : table.columns()) {
+    if (column->num_chunks() != 1 || column->null_count() > 0) return std::nullopt;
+    const arrow::ArrayData& data = *column->chunk(0)->data();
+    const int width = data.type->byte_width();
+    if (!data.buffers[1]) return std::nullopt;
+    values.emplace_back(reinterpret_cast<const std::byte*>(data.buffers[1]->data() + data.offset * width),
+                        static_cast<std::size_t>(data.length * width));
+  }
+  return values;
+}
+
+bool lie_within(std::span<const std::byte> bytes, std::span<const std::byte> room) {
+  return bytes.data() < room.data() + room.size() && room.data() < bytes.data() + bytes.size();
 }
 
 /// Gives all tables of a step the same columns.
@@ -109,7 +150,47 @@ class MapSource final : public Step {
     return value_of(conformed(table, schema, options_.name)->SelectColumns(columns), options_.name);
   }
 
+  /// The function works where the rows shall be. Results that it hands on are not copied, others once.
+  bool read_numbers(std::size_t block, const std::vector<int>& columns, const Room& room) const override {
+    const auto& schema = this->schema();
+    if (!is_in_place_ || !room.hold || columns != all_columns(*schema) || !schema->Equals(*from_->schema(), false) ||
+        rows_of_block(block) != from_->rows_of_block(block))
+      return false;
+    if (!measured_numbers(*from_, block, columns, room)) return false;
+    auto buffer = std::make_shared<RoomBuffer>(room);
+    auto input = table_of_numbers(from_->schema(), from_->rows_of_block(block), buffer);
+    const auto before = *values_of(*input);
+    auto table = function_(input, block);
+    input.reset();
+    if (table->num_rows() == from_->rows_of_block(block) && table->schema()->Equals(*schema, false) &&
+        put(std::move(table), before, room, buffer))
+      return true;
+    is_in_place_ = false;
+    return false;
+  }
+
  private:
+  /// False if the result is not only the given columns or only others, or if the function keeps what it was given: then
+  /// the room is not ours alone.
+  static bool put(TablePointer table, const std::vector<std::span<const std::byte>>& into, const Room& room,
+                  const std::shared_ptr<RoomBuffer>& buffer) {
+    const auto values = values_of(*table);
+    if (!values) return false;
+    const bool is_same = std::equal(values->begin(), values->end(), into.begin(),
+                                    [](const auto& a, const auto& b) { return a.data() == b.data(); });
+    if (is_same) {
+      table.reset();
+      return buffer.use_count() == 1;
+    }
+    if (buffer.use_count() > 1 ||
+        std::any_of(values->begin(), values->end(), [&](const auto& each) { return lie_within(each, room.bytes); }))
+      return false;
+    for (std::size_t column = 0; column < into.size(); ++column)
+      std::memcpy(room.bytes.data() + (into[column].data() - room.bytes.data()), (*values)[column].data(),
+                  (*values)[column].size());
+    return true;
+  }
+
   /// Of the first block that has rows. Columns that hold nothing but nulls there are looked for in more blocks.
   std::shared_ptr<arrow::Schema> found_schema() const {
     std::shared_ptr<arrow::Schema> found;
@@ -177,6 +258,7 @@ class MapSource final : public Step {
 
   const BlockFunction function_;
   const MapOptions options_;
+  mutable std::atomic<bool> is_in_place_ = true;  ///< until read_numbers() was in vain
   mutable CountedBlocks rows_;
   mutable std::mutex finding_schema_;  ///< held while the function runs
   mutable std::mutex mutex_;

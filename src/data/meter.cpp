@@ -38,13 +38,12 @@ std::shared_ptr<arrow::Table> measured(const Source& source, std::size_t block, 
   return table;
 }
 
-bool measured_numbers(const Source& source, std::size_t block, const std::vector<int>& columns,
-                      std::span<std::byte> into) {
+bool measured_numbers(const Source& source, std::size_t block, const std::vector<int>& columns, const Room& room) {
   const Timed timed(source.meter());
-  if (!source.read_numbers(block, columns, into)) return false;
+  if (!source.read_numbers(block, columns, room)) return false;
   ++source.meter().blocks;
   source.meter().rows += source.rows_of_block(block);
-  source.meter().bytes += static_cast<std::int64_t>(into.size());
+  source.meter().bytes += static_cast<std::int64_t>(room.bytes.size());
   return true;
 }
 

@@ -78,13 +78,13 @@ class ParquetSource final : public Source {
     return value_of(read_all(block)->SelectColumns(columns), "read_parquet");
   }
 
-  bool read_numbers(std::size_t block, const std::vector<int>& columns, std::span<std::byte> into) const override {
+  bool read_numbers(std::size_t block, const std::vector<int>& columns, const Room& room) const override {
     const Piece& piece = pieces_[block];
     if (!piece.whole || rows_.rows(block) != piece.rows) return false;
     const ParquetFile& file = *files_[piece.file];
     // Without nulls that stand for columns, and without conversions.
     if (options_.unify_schemas && !file.schema()->Equals(*schema_, false)) return false;
-    return file.read_numbers(piece.group, columns, into);
+    return file.read_numbers(piece.group, columns, room.bytes);
   }
 
   std::vector<bool> may_match(const arrow::compute::Expression& filter) const override {

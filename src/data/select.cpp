@@ -34,11 +34,11 @@ class SelectSource final : public Step {
     return arrow::Table::Make(arrow::schema(std::move(fields)), table->columns(), table->num_rows());
   }
 
-  bool read_numbers(std::size_t block, const std::vector<int>& columns, std::span<std::byte> into) const override {
+  bool read_numbers(std::size_t block, const std::vector<int>& columns, const Room& room) const override {
     const Chosen& chosen = this->chosen();
     std::vector<int> wanted;
     for (const int column : columns) wanted.push_back(chosen.columns[static_cast<std::size_t>(column)]);
-    return measured_numbers(*from_, block, wanted, into);
+    return measured_numbers(*from_, block, wanted, room);
   }
 
   std::vector<bool> may_match(const arrow::compute::Expression& filter) const override {

@@ -46,7 +46,7 @@ SharedBlocks::SharedBlocks(std::shared_ptr<SharedCache> cache, Dataset dataset, 
 
 std::uint64_t SharedBlocks::key(std::size_t block) const { return hash(std::to_string(block), identity_); }
 
-std::shared_ptr<arrow::Table> SharedBlocks::get(std::size_t block, std::span<const std::size_t> next) {
+SharedBlocks::Got SharedBlocks::get(std::size_t block, std::span<const std::size_t> next) {
   const Instant deadline = now() + kPatience;
   for (;;) {
     const std::uint32_t seen = cache_->changes();
@@ -57,11 +57,11 @@ std::shared_ptr<arrow::Table> SharedBlocks::get(std::size_t block, std::span<con
       case SharedCache::Look::claimed:
         return make(block, true);
       case SharedCache::Look::full:
-        return dataset_.read(block);
+        return alone(block);
       case SharedCache::Look::busy:
         break;
     }
-    if (now() >= deadline) return dataset_.read(block);
+    if (now() >= deadline) return alone(block);
     if (!help(next)) cache_->wait(seen, std::chrono::milliseconds(100));
   }
 }
@@ -82,40 +82,41 @@ bool SharedBlocks::help(std::span<const std::size_t> next) {
   return false;
 }
 
-std::shared_ptr<arrow::Table> SharedBlocks::in_memory(std::size_t block, SharedCache::Pinned pinned) const {
+SharedBlocks::Got SharedBlocks::in_memory(std::size_t block, SharedCache::Pinned pinned) const {
   const auto form = static_cast<Form>(pinned.bytes.front());
   const auto bytes = arrow::SliceBuffer(buffer_of(std::move(pinned)), kHead);
-  if (form == Form::stream) return read_table(bytes);
-  return table_of_numbers(dataset_.schema(), dataset_.rows_of_blocks()[block], bytes);
+  if (form == Form::stream) return {read_table(bytes), true};
+  return {table_of_numbers(dataset_.schema(), dataset_.rows_of_blocks()[block], bytes), true};
 }
 
-std::shared_ptr<arrow::Table> SharedBlocks::make(std::size_t block, bool evict) {
+SharedBlocks::Got SharedBlocks::alone(std::size_t block) const { return {dataset_.read(block)}; }
+
+SharedBlocks::Got SharedBlocks::make(std::size_t block, bool evict) {
   const auto abandon = [this, entry = key(block)](const void*) { cache_->abandon(entry); };
   std::unique_ptr<const SharedBlocks, decltype(abandon)> claim(this, abandon);
-  if (make_numbers(block, evict)) {
-    claim.release();
-    auto pinned = cache_->publish(key(block));
-    return pinned.hold ? in_memory(block, std::move(pinned)) : dataset_.read(block);
+  std::shared_ptr<arrow::Table> table;
+  if (!make_numbers(block, evict)) {
+    table = dataset_.read(block);
+    const auto batch = value_of(table->CombineChunksToBatch(), "a block");
+    const auto room =
+        write_table(*cache_, key(block), *value_of(arrow::Table::FromRecordBatches({batch}), "a block"), kHead, evict);
+    if (room.empty()) return {table};
+    room.front() = static_cast<std::byte>(Form::stream);
+    usual_size_ = room.size();
   }
-  auto table = dataset_.read(block);
-  const auto batch = value_of(table->CombineChunksToBatch(), "a block");
-  const auto room =
-      write_table(*cache_, key(block), *value_of(arrow::Table::FromRecordBatches({batch}), "a block"), kHead, evict);
-  if (room.empty()) return table;
-  room.front() = static_cast<std::byte>(Form::stream);
   claim.release();
-  cache_->publish(key(block));
-  usual_size_ = room.size();
-  return table;
+  auto pinned = cache_->publish(key(block));
+  if (pinned.hold) return in_memory(block, std::move(pinned));
+  return table ? Got{table} : alone(block);
 }
 
 /// Reads straight into the memory of all ranks: nothing is copied.
 bool SharedBlocks::make_numbers(std::size_t block, bool evict) {
   const std::size_t size = aligned_bytes(*dataset_.schema(), dataset_.rows_of_blocks()[block]);
   if (size == 0) return false;
-  const auto room = cache_->room(key(block), kHead + size, evict);
-  if (room.empty() || !dataset_.read_numbers(block, room.subspan(kHead))) return false;
-  room.front() = static_cast<std::byte>(Form::numbers);
+  const auto bytes = cache_->room(key(block), kHead + size, evict);
+  if (bytes.empty() || !dataset_.read_numbers(block, {bytes.subspan(kHead), cache_->hold(key(block))})) return false;
+  bytes.front() = static_cast<std::byte>(Form::numbers);
   usual_size_ = kHead + size;
   return true;
 }

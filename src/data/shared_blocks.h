@@ -25,8 +25,12 @@ class SharedBlocks {
   /// The n-th pass of a rank over this epoch shares with the n-th of the others.
   SharedBlocks(std::shared_ptr<SharedCache> cache, Dataset dataset, std::int64_t epoch);
 
+  struct Got {
+    std::shared_ptr<arrow::Table> table;
+    bool is_shared = false;  ///< it lies in the memory of all ranks
+  };
   /// The block. While another rank reads it, reads one of the blocks `next` for all.
-  std::shared_ptr<arrow::Table> get(std::size_t block, std::span<const std::size_t> next);
+  Got get(std::size_t block, std::span<const std::size_t> next);
   /// This rank needs the block no more.
   void done(std::size_t block) { cache_->done(key(block)); }
   /// How many blocks are worth reading ahead of need.
@@ -34,9 +38,10 @@ class SharedBlocks {
 
  private:
   std::uint64_t key(std::size_t block) const;
-  std::shared_ptr<arrow::Table> make(std::size_t block, bool evict);
+  Got alone(std::size_t block) const;
+  Got make(std::size_t block, bool evict);
   bool make_numbers(std::size_t block, bool evict);
-  std::shared_ptr<arrow::Table> in_memory(std::size_t block, SharedCache::Pinned pinned) const;
+  Got in_memory(std::size_t block, SharedCache::Pinned pinned) const;
   bool help(std::span<const std::size_t> next);
 
   std::shared_ptr<SharedCache> cache_;

@@ -228,7 +228,8 @@ SharedCache::Look SharedCache::look(std::uint64_t key, Pinned& pinned) {
 SharedCache::Pinned SharedCache::pin(Entry& entry) {
   ++entry.pins;
   auto* bytes = bytes_ + entry.begin;
-  auto unpin = [cache = shared_from_this(), key = entry.key](const void*) { cache->unpin(key); };
+  const auto number = static_cast<std::size_t>(&entry - header_->entries.data());  // stays the same while it is pinned
+  auto unpin = [cache = shared_from_this(), number](const void*) { cache->unpin(number); };
   return {std::shared_ptr<const void>(bytes, std::move(unpin)), {bytes, entry.size}};
 }
 
@@ -261,6 +262,13 @@ std::span<std::byte> SharedCache::room(std::uint64_t key, std::size_t size, bool
   if (!lock || size == 0) return {};
   Entry* entry = find(key);
   if (entry == nullptr) return {};
+  if (entry->pins > 0) {  // somebody still uses what it had before
+    Entry* fresh = vacant();
+    if (fresh == nullptr) return {};
+    *fresh = Entry{.key = key, .state = Entry::State::claimed, .maker = entry->maker};
+    disown(*entry);
+    entry = fresh;
+  }
   entry->size = 0;  // what it had before is free
   std::size_t begin = gap(rounded(size));
   while (begin == 0 && evict && evict_one()) begin = gap(rounded(size));
@@ -292,8 +300,14 @@ SharedCache::Pinned SharedCache::publish(std::uint64_t key) {
 void SharedCache::abandon(std::uint64_t key) {
   const Lock lock(*this);
   if (!lock) return;
-  if (Entry* entry = find(key)) *entry = Entry{};
+  if (Entry* entry = find(key)) disown(*entry);
   changed();
+}
+
+std::shared_ptr<const void> SharedCache::hold(std::uint64_t key) {
+  const Lock lock(*this);
+  Entry* entry = lock ? find(key) : nullptr;
+  return entry == nullptr ? nullptr : pin(*entry).hold;
 }
 
 void SharedCache::done(std::uint64_t key) {
@@ -305,13 +319,23 @@ void SharedCache::done(std::uint64_t key) {
   }
 }
 
-void SharedCache::unpin(std::uint64_t key) {
+void SharedCache::unpin(std::size_t number) {
   const Lock lock(*this);
   if (!lock) return;
-  if (Entry* entry = find(key)) {
-    --entry->pins;
-    drop_if_unused(*entry);
+  Entry& entry = header_->entries[number];
+  --entry.pins;
+  if (entry.state == Entry::State::ready) drop_if_unused(entry);
+}
+
+/// Its memory is free when nobody uses it any more, and nobody finds it.
+void SharedCache::disown(Entry& entry) {
+  if (entry.pins == 0) {
+    entry = Entry{};
+    return;
   }
+  entry.key = 0;
+  entry.state = Entry::State::ready;
+  entry.done = INT32_MAX;
 }
 
 void SharedCache::drop_if_unused(Entry& entry) {

@@ -49,8 +49,11 @@ class SharedCache : public std::enable_shared_from_this<SharedCache> {
   /// thing can have entries of its own.
   std::uint64_t turn(std::uint64_t number);
   Look look(std::uint64_t key, Pinned& pinned);
-  /// Room for a claimed entry; empty if there is none. With `evict`, entries that nobody uses now may have to go.
+  /// Room for a claimed entry; empty if there is none. With `evict`, entries that nobody uses now may have to go. Room
+  /// that the entry had before is free when nobody holds it.
   std::span<std::byte> room(std::uint64_t key, std::size_t size, bool evict);
+  /// What keeps the room of a claimed entry where it is, also if the entry is abandoned. Null if the cache is broken.
+  std::shared_ptr<const void> hold(std::uint64_t key);
   /// The claimed entry's bytes are complete. Gives the entry; nothing if the cache is broken.
   Pinned publish(std::uint64_t key);
   /// The claimed entry will not be made.
@@ -79,7 +82,8 @@ class SharedCache : public std::enable_shared_from_this<SharedCache> {
   Entry* find(std::uint64_t key);
   Entry* vacant();
   Pinned pin(Entry& entry);
-  void unpin(std::uint64_t key);
+  void unpin(std::size_t entry);
+  static void disown(Entry& entry);
   void drop_if_unused(Entry& entry);
   bool evict_one();
   std::size_t gap(std::size_t size) const;

@@ -31,6 +31,12 @@ struct Skipped {
   std::vector<std::string> places{};  ///< where, and why, of the first ones
 };
 
+/// Memory for the rows of a block.
+struct Room {
+  std::span<std::byte> bytes;
+  std::shared_ptr<const void> hold{};  ///< keeps the memory; null: nothing does after the call
+};
+
 /// Where rows come from: a list of blocks that are read independently of each other. Its index, which knows the rows of
 /// every block, is made when it is opened; rows are read when they are needed. A step of a plan is a source too, which
 /// reads other sources (steps.h): it may have to read rows to know its columns or the rows of its blocks. Any thread
@@ -51,9 +57,9 @@ class Source {
   /// and the row group or line.
   virtual std::shared_ptr<arrow::Table> read(std::size_t block, const std::vector<int>& columns) const = 0;
   /// Reads columns of numbers without nulls straight into memory: one after the other, each aligned (numbers.h). False
-  /// if that is not possible for this block; the memory then holds anything. Throws as read() does.
-  virtual bool read_numbers(std::size_t /*block*/, const std::vector<int>& /*columns*/,
-                            std::span<std::byte> /*into*/) const {
+  /// if that is not possible for this block; the memory then holds anything, and may still be used by whoever has a
+  /// part of `hold`. Throws as read() does.
+  virtual bool read_numbers(std::size_t /*block*/, const std::vector<int>& /*columns*/, const Room& /*room*/) const {
     return false;
   }
   /// Whether the rows lie in memory that belongs to the user, and must not be changed.

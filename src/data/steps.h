@@ -88,8 +88,7 @@ std::shared_ptr<arrow::Table> read_all(const Source& source, const std::string& 
 /// Reads a block, and adds to the meter of the source.
 std::shared_ptr<arrow::Table> measured(const Source& source, std::size_t block, const std::vector<int>& columns);
 /// The same for Source::read_numbers().
-bool measured_numbers(const Source& source, std::size_t block, const std::vector<int>& columns,
-                      std::span<std::byte> into);
+bool measured_numbers(const Source& source, std::size_t block, const std::vector<int>& columns, const Room& room);
 
 struct StepStats {
   std::string step{};

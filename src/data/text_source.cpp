@@ -245,9 +245,9 @@ std::shared_ptr<arrow::Table> TextSource::read(std::size_t block, const std::vec
   return value_of(table->SelectColumns(columns), kind_);
 }
 
-bool TextSource::read_numbers(std::size_t block, const std::vector<int>& columns, std::span<std::byte> into) const {
+bool TextSource::read_numbers(std::size_t block, const std::vector<int>& columns, const Room& room) const {
   if (!expects_numbers() || rows_.rows(block) != places_[block].rows.rows) return false;
-  return parse_numbers(part(block), columns, into);
+  return parse_numbers(part(block), columns, room.bytes);
 }
 
 std::string TextSource::where(const Part& part, std::optional<std::int64_t> row) const {

@@ -45,7 +45,7 @@ class TextSource : public Source {
   Value index() const override;
   void set_rows_of_blocks(const std::vector<std::int64_t>& rows) const override { rows_.set_all(rows); }
   std::shared_ptr<arrow::Table> read(std::size_t block, const std::vector<int>& columns) const override;
-  bool read_numbers(std::size_t block, const std::vector<int>& columns, std::span<std::byte> into) const override;
+  bool read_numbers(std::size_t block, const std::vector<int>& columns, const Room& room) const override;
   std::vector<std::string> files() const override;
   std::int64_t size_bytes() const override;
   Skipped skipped() const override { return skips_->total(); }

@@ -122,6 +122,34 @@ TEST(SharedCache, WhatDoesNotFitIsNotShared) {
   EXPECT_EQ(cache->look(1, pinned), Look::claimed);
 }
 
+TEST(SharedCache, RoomThatIsHeldIsNotGivenToOthers) {
+  const auto cache = SharedCache::join(fresh_name(), 1, 2 * 4096);
+  SharedCache::Pinned pinned;
+  ASSERT_EQ(cache->look(1, pinned), Look::claimed);
+  const auto first = cache->room(1, 4096, false);
+  auto hold = cache->hold(1);
+  const auto second = cache->room(1, 4096, false);
+  ASSERT_FALSE(second.empty());
+  EXPECT_NE(first.data(), second.data());
+  EXPECT_FALSE(cache->fits(1));
+  cache->publish(1);
+  ASSERT_EQ(cache->look(1, pinned), Look::ready);
+  EXPECT_EQ(pinned.bytes.data(), second.data());
+  hold.reset();
+  EXPECT_TRUE(cache->fits(4096));
+
+  SharedCache::Pinned other;
+  ASSERT_EQ(cache->look(2, other), Look::claimed);
+  ASSERT_FALSE(cache->room(2, 4096, false).empty());
+  hold = cache->hold(2);
+  cache->abandon(2);
+  EXPECT_FALSE(cache->fits(1));
+  EXPECT_EQ(cache->look(2, other), Look::claimed) << "nobody finds it";
+  EXPECT_TRUE(cache->room(2, 1, true).empty());
+  hold.reset();
+  EXPECT_FALSE(cache->room(2, 4096, true).empty());
+}
+
 TEST(SharedCache, WaitingEndsWithAChange) {
   const auto cache = SharedCache::join(fresh_name(), 1, 4096);
   SharedCache::Pinned pinned;

@@ -2,6 +2,7 @@
 // tells. Batches and schemas cross over as capsules of Arrow's C interfaces.
 
 #include <arrow/c/bridge.h>
+#include <arrow/record_batch.h>
 #include <arrow/type.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -69,9 +70,7 @@ class Iterator {
  public:
   /// Without the GIL: rows may have to be counted.
   Iterator(const Dataset& dataset, const data::IteratorOptions& options)
-      : iterator_(dataset, options),
-        is_borrowed_(dataset.is_borrowed() && !options.order.shuffle),
-        is_shared_(options.cache && !options.order.shuffle) {}
+      : iterator_(dataset, options), is_shared_(options.cache && !options.order.shuffle) {}
 
   std::unique_ptr<Pass> begin(std::int64_t batch_size, bool drop_last) {
     return std::make_unique<Pass>(watched([&] {
@@ -96,7 +95,7 @@ class Iterator {
     auto batch = pass->next(count);
     if (!batch) return std::nullopt;
     // Rows in shared memory are this rank's alone, except one that may fill up the last batch.
-    return Batch{std::move(batch), is_borrowed_ || (is_shared_ && pass->given() == pass->batches())};
+    return Batch{std::move(batch), pass->is_borrowed() || (is_shared_ && pass->given() == pass->batches())};
   }
 
   /// The user has had so many batches of the pass.
@@ -142,7 +141,6 @@ class Iterator {
  private:
   std::mutex mutex_;  ///< for users who share an iterator between threads
   data::Iterator iterator_;
-  bool is_borrowed_;
   bool is_shared_;
 };
 

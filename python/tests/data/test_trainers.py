@@ -200,28 +200,6 @@ def test_rows_in_memory_are_not_copied_into_every_worker(fit: Fit) -> None:
     assert metrics["shared"] and metrics["aligned"]
 
 
-def test_rows_may_be_changed_in_place(fit: Fit, tmp_path: Path) -> None:
-    """Ranks share the memory of what they read, but each row belongs to one of them."""
-
-    def train_func() -> None:
-        shard = session.get_dataset_shard("train")
-        for again in range(3):
-            shard.set_epoch(again % 2)  # epoch 0 twice
-            seen: list[float] = []
-            for batch in shard.iter_torch_batches(batch_size=7):
-                seen += batch["x"].tolist()
-                batch["x"].fill_(-1)
-            session.report({"rank": session.get_world_rank(), "rows": seen})
-            session.barrier()
-
-    pyarrow.parquet.write_table(pyarrow.table({"x": numpy.arange(100.0)}), tmp_path / "x.parquet", row_group_size=30)
-    ds = lockstep.data.read_parquet(str(tmp_path / "x.parquet"))
-    ranks = rows_by_rank(fit, train_func, 3, datasets={"train": ds}, dataset_config=DataConfig(datasets_to_shuffle=[]))
-    for epoch in range(3):
-        rows = [row for reports in ranks for row in reports[epoch]["rows"]]
-        assert set(rows) == set(range(100)) and len(rows) < 103, "no row is lost or changed by another rank"
-
-
 @pytest.mark.parametrize("helpers", [0, 1])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_functions_of_a_plan_do_not_depend_on_the_rank(fit: Fit, workers: int, helpers: int) -> None:
