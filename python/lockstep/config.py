@@ -114,7 +114,7 @@ class ScalingConfig(_Checked):
         """A bundle for the trainer and one for each worker."""
         from lockstep.tune import PlacementGroupFactory
 
-        bundles = [self._of_trainer(), *[self._of_worker()] * self.num_workers]
+        bundles = [self._of_trainer(), *[self._of_worker()] * self._least_and_most()[1]]
         return PlacementGroupFactory(bundles, strategy=self.placement_strategy)
 
     @classmethod

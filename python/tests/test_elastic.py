@@ -189,6 +189,7 @@ def test_wrong_ranges_are_refused(workers: Any) -> None:
 
 
 def test_ranges_are_kept() -> None:
+    assert ScalingConfig((1, 3)).total_resources == {"CPU": 4}
     assert ScalingConfig(num_workers=(2, 8)).num_workers == (2, 8)
     with pytest.raises(ConfigError, match="resize_interval is 0; it must be a positive number of seconds"):
         ScalingConfig(num_workers=(2, 8), resize_interval=0)
