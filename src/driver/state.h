@@ -111,8 +111,8 @@ struct Growth {
 
   // A node of the attempt will be taken away:
   std::optional<Preemption> leaving{};
-  std::string why{};      ///< it is left
-  bool is_asked = false;  ///< whether the others are enough
+  std::string why{};  ///< it is left
+  int asked = 0;      ///< how many answers are to come that say whether the others are enough; the last one counts
 
   void begin_attempt() { *this = Growth{size, allowed}; }
 };

@@ -47,7 +47,11 @@ void Stepper::give_up_open_nodes() {
 /// until all are gone are added to it.
 void Stepper::fail(Failure failure) {
   // When the attempt ends for one of another size, ranks may fail because others have ended already.
-  if (state.growth.begun && failure.rank >= 0) return expect_end();
+  if (state.growth.begun && failure.rank >= 0) {
+    act(Warn{"rank " + std::to_string(failure.rank) +
+             " failed while the attempt ended for one of another size: " + failure.message});
+    return expect_end();
+  }
   state.failures.push_back(std::move(failure));
   if (is_working()) save_then_stop();
 }

@@ -162,7 +162,7 @@ void Stepper::end_attempt() {
   if (state.phase == Phase::interrupted) return end(Outcome::interrupted);
   if (state.stop_requested) state.failures.clear();
   if (state.failures.empty()) {
-    const bool ended_by_us = state.growth.begun && state.ending.after;
+    const bool ended_by_us = state.growth.begun && state.ending.after && !state.ending.wanted;
     const bool finished = !ended_by_us && state.placement && std::ranges::all_of(state.ranks, &RankState::finished);
     if (finished) return end(Outcome::finished);
     if (state.stop_requested) return end(outcome_of_stop());

@@ -54,7 +54,10 @@ void Stepper::on(RoomFound event) {
   Growth& growth = state.growth;
   const bool at_checkpoint = std::exchange(growth.at_checkpoint, false);
   if (!current(event.attempt)) return;
-  if (std::exchange(growth.is_asked, false)) return leave_or_end(event.workers);
+  if (growth.asked > 0) {
+    if (--growth.asked == 0) leave_or_end(event.workers);
+    return;
+  }
   if (growth.leaving || !may_grow()) return;
   if (event.workers <= world_size() || now < growth.allowed) return go_on_all();
   if (!growth.uneven) return pause_all();
@@ -70,10 +73,12 @@ void Stepper::resize_now() {
 
 void Stepper::leave_node(const PreemptionNoticed& event) {
   act(LeaveNode{event.node});
-  if (!is_working() || !has_workers_on(event.node) || state.growth.leaving) return;
-  state.growth.leaving = preemption_of(event);
-  state.growth.why = event.why;
-  state.growth.is_asked = true;
+  if ((state.phase != Phase::placing && !is_working()) || !has_workers_on(event.node)) return;
+  Growth& growth = state.growth;
+  const Preemption notice = preemption_of(event);
+  if (!growth.leaving || notice.deadline < growth.leaving->deadline) growth.leaving = notice;
+  growth.why = event.why;
+  ++growth.asked;
   act(LookForRoom{state.attempt});
 }
 

@@ -20,7 +20,8 @@ void Stepper::on(WorkerRuns event) {
   r.running = true;
   r.kept = event.kept;
   r.last_heartbeat = r.last_progress = now;
-  if (state.preemption) act(TellPreemption{event.rank, state.preemption->deadline});
+  const auto& notice = state.preemption ? state.preemption : state.growth.leaving;
+  if (notice) act(TellPreemption{event.rank, notice->deadline});
   if (state.announced) {  // this worker replaces another
     act(AnnounceRank{event.rank, event.pid});
     if (state.ending.wanted) act(HoldReports{event.rank});

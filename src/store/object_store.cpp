@@ -13,8 +13,8 @@
 namespace lockstep::store {
 namespace {
 
-/// A program that dies more often than this during one operation dies of that operation.
-constexpr int kMostDeaths = 5;
+/// A program that dies so often during one operation dies of that operation.
+constexpr int kMostDeaths = 10;
 
 Value named(const std::vector<std::string>& names) {
   Value list = Value::array();

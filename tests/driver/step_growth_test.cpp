@@ -336,6 +336,19 @@ TEST_F(GrowthTest, ARunThatEndsDoesNotGrow) {
   EXPECT_EQ(count_all<EndAfter>(), 0);
 }
 
+TEST_F(GrowthTest, ARunThatEndsWithTheReportOfTheCheckpointIsNotStartedAgain) {
+  begin(2);
+  find_room(4);
+  pause_all();
+  report_all(0, true);
+  EXPECT_EQ(count_all<EndAfter>(), 2);
+  send(StopWanted{});
+  finish_all();
+  ASSERT_NE(did<EndRun>(), nullptr);
+  EXPECT_EQ(did<EndRun>()->outcome, Outcome::finished);
+  EXPECT_EQ(count_all<StartWorkers>(), 1);
+}
+
 TEST_F(GrowthTest, ARunThatIsStoppedMeanwhileEnds) {
   begin(2);
   find_room(4);
@@ -403,6 +416,35 @@ TEST_F(LeavingTest, TheRunGoesOnWithoutTheNodeAfterTheNextCheckpoint) {
   ASSERT_NE(did<StartWorkers>(), nullptr);
   EXPECT_EQ(did<StartWorkers>()->placement.world_size(), 2);
   EXPECT_EQ(state.failed_attempts, 0);
+}
+
+TEST_F(LeavingTest, ASecondNodeCountsToo) {
+  begin_on({0, 1, 2, 2});
+  notice(1);
+  find_room(3);
+  EXPECT_EQ(done<PauseReports>().size(), 4U);
+  send(PreemptionNoticed{20s, "node 2 got SIGTERM", 2});
+  ASSERT_NE(did<LookForRoom>(), nullptr);
+  find_room(1);
+  ASSERT_EQ(done<TellPreemption>().size(), 4U);
+  EXPECT_EQ(done<TellPreemption>()[0].deadline, time + 20s) << "one worker is too few: the run ends";
+  for (int i = 0; i < 4; ++i) send(WorkerFinished{0, i});
+  for (int i = 0; i < 4; ++i) exit(i, 0, SIGKILL, true);
+  for (const int node : {0, 1, 2}) send(AttemptEnded{0, node});
+  EXPECT_EQ(count_all<StartWorkers>(), 1);
+}
+
+TEST_F(LeavingTest, AWorkerThatStartsLaterIsToldToo) {
+  state.policy.workers = {2, 4};
+  on_nodes = {0, 0, 1};
+  start(3);
+  for (const int node : {0, 1}) send(AgentIsReady{node});
+  run(0);
+  notice(1);
+  find_room(2);
+  EXPECT_EQ(done<TellPreemption>().size(), 1U);
+  run(1);
+  EXPECT_EQ(done<TellPreemption>().size(), 1U);
 }
 
 TEST_F(LeavingTest, ShortlyBeforeTheDeadlineItGoesOnFromWhatThereIs) {
