@@ -26,7 +26,7 @@ build-asan build-tsan: build-%: setup
 	@scripts/build.sh $*
 
 test-asan test-tsan: test-%: build-%
-	@scripts/run_tests.sh ctest --preset $* --parallel $(jobs)
+	ctest --preset $* --parallel $(jobs)
 
 test-python: build
 	@scripts/environments.sh ray

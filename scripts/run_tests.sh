@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs tests, and once more those that failed, if they are at most three:
 #   scripts/run_tests.sh pytest PYTHON [ARGUMENT...]
-#   scripts/run_tests.sh ctest [ARGUMENT...]
+#   scripts/run_tests.sh ctest [ARGUMENT...]     of the development build
 # Most tests start processes and wait for them, so a busy machine can fail one that is right. The names of those that
-# passed only the second time are printed: each is worth a look, because some of them are races.
+# passed only the second time are printed: each is worth a look, because some of them are races. What a sanitizer finds
+# counts the first time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runner=$1
@@ -33,9 +34,7 @@ case $runner in
     "$python" -m pytest -o cache_dir="$cache/pytest" --last-failed --last-failed-no-failures=none "$@"
     ;;
   ctest)
-    tree=build
-    for argument in "$@"; do case $argument in asan | tsan) tree=build/$argument ;; esac; done
-    failed=$tree/Testing/Temporary/LastTestsFailed.log
+    failed=build/Testing/Temporary/LastTestsFailed.log
     rm -f "$failed"
     if ctest "$@"; then exit; fi
     [ -e "$failed" ] && few_failed "$failed" || exit 1

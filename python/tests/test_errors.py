@@ -423,6 +423,7 @@ def test_the_cause_is_exactly_of_the_class_where_that_can_say_the_message() -> N
 def test_result_error_is_of_both_types_and_says_what_was_called() -> None:
     class Outcome:
         path, state, metrics, checkpoint, best_checkpoints = "/runs/a", "failed", {"loss": 1}, None, ()
+        world_sizes = (2,)
         failures = (Failure("exception", 1, message="boom", type=type_name(global_error)),)
         error, trainer = "", "DataParallelTrainer"
 
