@@ -88,16 +88,6 @@ void RunMirror::on_checkpoint(const Checkpoint& checkpoint, const Value&) {
   changed_.notify_all();
 }
 
-void RunMirror::on_validated(const Checkpoint& checkpoint, const Value&) {
-  const auto path = checkpoint.path();
-  if (!path) return;
-  const std::lock_guard lock(mutex_);
-  staged_.insert_or_assign(seq_of(*path), *path);
-  changed_manifests_.insert(seq_of(*path));
-  news_ = true;
-  changed_.notify_all();
-}
-
 void RunMirror::finish() {
   if (!thread_.joinable()) return;
   {
@@ -184,7 +174,6 @@ void RunMirror::upload_checkpoints() {
       const auto kept = store::RunDirectory(directory_).checkpoints();
       const bool wanted = waiting.size() == 1 || std::ranges::find(kept, seq) != kept.end();
       const bool is_here = sys::files().info(path / store::kManifestName).kind == sys::FileKind::file;
-      if (take_changed(seq)) there_.erase(seq);
       if (wanted && is_here && !there_.contains(seq)) {
         store_.put_checkpoint(path, run_ / store::RunDirectory::checkpoint_name(seq));
         there_.insert(seq);
@@ -196,12 +185,6 @@ void RunMirror::upload_checkpoints() {
     }
   }
   if (failed) std::rethrow_exception(failed);
-}
-
-/// Whether the manifest was replaced since the last call.
-bool RunMirror::take_changed(int seq) {
-  const std::lock_guard lock(mutex_);
-  return changed_manifests_.erase(seq) > 0;
 }
 
 void RunMirror::retire_checkpoints() {

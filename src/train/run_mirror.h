@@ -31,7 +31,6 @@ class RunMirror : public Callback {
   std::string name() const override { return "RunMirror"; }
   void on_start(const RunInfo&) override;
   void on_checkpoint(const Checkpoint& checkpoint, const Value&) override;
-  void on_validated(const Checkpoint& checkpoint, const Value&) override;
 
   /// Uploads everything that is left and ends the thread. Throws StorageError if something could not be uploaded.
   void finish();
@@ -45,7 +44,6 @@ class RunMirror : public Callback {
   void upload_files();
   std::map<int, std::filesystem::path> staged();
   void unstage(int seq);
-  bool take_changed(int seq);
 
   const store::Address run_;
   const std::filesystem::path directory_;
@@ -59,7 +57,6 @@ class RunMirror : public Callback {
   std::map<std::string, std::pair<std::uintmax_t, std::filesystem::file_time_type>> uploaded_;
 
   std::mutex mutex_;  // guards those below
-  std::set<int> changed_manifests_;
   std::condition_variable changed_;
   std::map<int, std::filesystem::path> staged_;  ///< links to the files of checkpoints that are to be uploaded
   bool news_ = false, ending_ = false;
