@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import queue
-import sys
 import threading
 import warnings
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Validator(Callback):
         self._config = config
         self._verbose = verbose
         _pickling.dump_part(config.fn, "the function of the ValidationConfig", "give it plain values")
-        self._changed = threading.Condition()
+        self._changed = threading.Lock()
         self._waiting: set[int] = set()
         self._found: dict[int, dict[str, Any]] = {}
         self._jobs: queue.SimpleQueue[tuple[int, Checkpoint, dict[str, Any]] | None] = queue.SimpleQueue()
@@ -44,6 +44,8 @@ class Validator(Callback):
             return
         seq = int(checkpoint.metadata["seq"])
         with self._changed:
+            if self._ends:
+                return
             self._waiting.add(seq)
         self._jobs.put((seq, checkpoint, arguments(self._config, handle.read(VALIDATION_FILE))))
         if self._thread is None:
@@ -51,28 +53,31 @@ class Validator(Callback):
             self._thread.start()
 
     def on_end(self, result: Result) -> None:
+        self._end()
+        if self._thread is not None:
+            self._thread.join(60)
+        atexit.unregister(self._end)
+
+    def _end(self) -> None:
         self._ends = True
         self._jobs.put(None)
-        group, thread = self._group, self._thread
-        if self._waiting and group is not None:
-            group.stop()
-        if thread is not None:
-            thread.join(60)
+        if self._waiting and self._group is not None:
+            self._group.stop()
 
     # ------------------------------------------------------------------ what the driver asks
 
     def waiting(self) -> set[int]:
-        """The checkpoints, by seq, that are not checked yet."""
+        """The checkpoints, by seq, that are not checked yet, or of which `take()` has not told."""
         with self._changed:
             return {*self._waiting, *self._found}
 
-    def take(self, all: bool) -> dict[int, dict[str, Any]]:
-        """What was found since the last call, by seq; with `all`, waits for what is left."""
+    def goes_on(self) -> bool:
+        """Whether those that wait will be checked."""
+        return not self._ends and self._thread is not None and self._thread.is_alive()
+
+    def take(self) -> dict[int, dict[str, Any]]:
+        """What was found since the last call, by seq."""
         with self._changed:
-            if all and self._waiting and self._verbose > 0:
-                print(f"lockstep: waiting for the validation of {len(self._waiting)} checkpoints", file=sys.stderr)
-            while all and self._waiting:
-                self._changed.wait(0.1)  # not for ever: Python handles signals in between
             found, self._found = self._found, {}
         return found
 
@@ -83,32 +88,36 @@ class Validator(Callback):
             while (job := self._jobs.get()) is not None and not self._ends:
                 seq, checkpoint, kwargs = job
                 found = self._call(seq, checkpoint, kwargs)
+                if found is None:
+                    break
                 with self._changed:
                     self._found[seq] = found
                     self._waiting.discard(seq)
-                    self._changed.notify_all()
         finally:
+            self._ends = True
             if self._group is not None and self._group.is_started:
                 self._group.shutdown()
-            with self._changed:
-                self._waiting.clear()
-                self._changed.notify_all()
 
-    def _call(self, seq: int, checkpoint: Checkpoint, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _call(self, seq: int, checkpoint: Checkpoint, kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        """What the function found; None: the checks have ended."""
         try:
             if self._group is None:
                 self._group = _group_of(self._config, self._verbose)
-                self._group.thread = threading.current_thread()
+                # The group ends when the program exits. That is no failed check.
+                atexit.register(self._end)
             if not self._group.is_started:
                 self._group.start()
             return checked(self._group.execute(self._config.fn, checkpoint, **kwargs)[0])
+        except KeyboardInterrupt:  # the run sees the signal too
+            return None
         except Exception as error:
-            if not self._ends:
-                warnings.warn(
-                    f"[validation] checkpoint {seq} has no validation metrics: {type(error).__name__}: {error}",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+            if self._ends:
+                return None
+            warnings.warn(
+                f"[validation] checkpoint {seq} has no validation metrics: {type(error).__name__}: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             return {}
 
 

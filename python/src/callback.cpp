@@ -149,10 +149,13 @@ class PythonValidations : public driver::Validations {
   std::set<int> waiting() override {
     return calling([&] { return py::cast<std::set<int>>(object_.attr("waiting")()); });
   }
-  std::map<int, Value> take(bool all) override {
+  bool goes_on() override {
+    return calling([&] { return py::cast<bool>(object_.attr("goes_on")()); });
+  }
+  std::map<int, Value> take() override {
     return calling([&] {
       std::map<int, Value> found;
-      for (const auto& [seq, metrics] : py::cast<py::dict>(object_.attr("take")(all)))
+      for (const auto& [seq, metrics] : py::cast<py::dict>(object_.attr("take")()))
         found.emplace(py::cast<int>(seq), to_value(metrics, "metrics"));
       return found;
     });

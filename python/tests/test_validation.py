@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -208,3 +210,127 @@ def test_without_a_function_there_is_a_warning(tmp_path: Path, capfd: pytest.Cap
     result = trainer(tmp_path, None, run={"verbose": 1}).fit()
     assert "the trainer has no validation_config" in capfd.readouterr().err
     assert len(result.best_checkpoints) == 4
+
+
+def test_the_check_gets_what_the_workers_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_RESOURCES", '{"slot": 1}')
+    result = DataParallelTrainer(
+        train,
+        train_loop_config={},
+        scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"slot": 1}),
+        run_config=RunConfig(storage_path=tmp_path, name="run", verbose=0),
+        validation_config=ValidationConfig(accuracy, resources={"slot": 1}),
+    ).fit()
+    assert [metrics["accuracy"] for _, metrics in result.best_checkpoints] == ACCURACIES
+
+
+def test_in_memory_between(tmp_path: Path) -> None:
+    run = {"checkpoint_config": CheckpointConfig(persist_every=2)}
+    result = trainer(tmp_path, ValidationConfig(accuracy), run=run).fit()
+    assert [metrics["accuracy"] for _, metrics in result.best_checkpoints] == [0.9, 0.8]
+    for checkpoint, _ in result.best_checkpoints:
+        assert checkpoint.metadata["validated"] is True
+        checkpoint.verify()
+
+
+def test_a_stopped_run_keeps_what_is_not_checked(tmp_path: Path) -> None:
+    def blocks(checkpoint: Checkpoint) -> dict[str, Any]:
+        time.sleep(600)
+        return {}
+
+    def train_on(config: dict[str, Any]) -> None:
+        train(config)
+        session.get_checkpoint()
+        session.report({"trained": True})
+        time.sleep(600)
+
+    run = {"checkpoint_config": CheckpointConfig(num_to_keep=1)}
+    handle = trainer(tmp_path, ValidationConfig(blocks), train_on, workers=1, run=run).start()
+    next(metrics for metrics in handle if "trained" in metrics)
+    handle.stop()
+    assert handle.wait(60).state == "stopped"
+    assert len(list((tmp_path / "run").glob("checkpoint_*"))) == len(ACCURACIES)
+
+
+SCRIPT = """
+import json, os, signal, sys, threading, time
+from pathlib import Path
+from lockstep import *
+
+place = Path(sys.argv[1])
+
+def validate(checkpoint):
+    (place / "checks").touch()
+    time.sleep(600)
+
+def train_func():
+    for epoch in range(3):
+        session.report({"x": epoch}, checkpoint=Checkpoint.from_dict({"epoch": epoch}), validate=True)
+    if TRAINS:
+        session.get_checkpoint()
+        time.sleep(600)
+
+def wait_for(condition):
+    while not condition():
+        time.sleep(0.01)
+
+def shown():
+    return (place / "stderr").read_text()
+
+def wait_for_the_end():
+    wait_for(lambda: (place / "checks").exists() and "waiting for the validation of 3 checkpoints" in shown())
+
+os.dup2(os.open(place / "stderr", os.O_WRONLY | os.O_CREAT), 2)
+trainer = DataParallelTrainer(
+    train_func,
+    scaling_config=ScalingConfig(num_workers=1),
+    run_config=RunConfig(name="run", storage_path=place, checkpoint_config=CheckpointConfig(num_to_keep=1)),
+    validation_config=ValidationConfig(validate),
+)
+"""
+
+
+def scripted(tmp_path: Path, more: str, trains: bool) -> tuple[list[str], str]:
+    """What the script prints, and the run's state at its end. No check has ended then."""
+    script = SCRIPT.replace("TRAINS", str(trains)) + more
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True, timeout=120)
+    shown = (tmp_path / "stderr").read_text()
+    assert done.returncode == 0 and "Traceback" not in shown and "no validation metrics" not in shown, shown
+    assert len(list((tmp_path / "run").glob("checkpoint_*"))) == 3, "what is not checked stays"
+    return done.stdout.split(), json.loads((tmp_path / "run" / "run.json").read_text())["state"]
+
+
+def test_ctrl_c_ends_the_wait_for_checks(tmp_path: Path) -> None:
+    more = """
+def interrupt():
+    wait_for_the_end()
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    trainer.fit()
+except TrainingInterrupted as error:
+    print(error.result.state, error.signal == signal.SIGINT)
+"""
+    assert scripted(tmp_path, more, trains=False) == (["interrupted", "True"], "interrupted")
+
+
+def test_stop_ends_the_wait_for_checks(tmp_path: Path) -> None:
+    more = """
+handle = trainer.start()
+wait_for_the_end()
+handle.stop()
+print(handle.wait(60).state)
+"""
+    assert scripted(tmp_path, more, trains=False) == (["finished"], "finished")
+
+
+def test_the_end_of_the_program_does_not_wait(tmp_path: Path) -> None:
+    more = """
+handle = trainer.start()
+for metrics in handle:
+    if metrics["x"] == 2:
+        break
+wait_for(lambda: (place / "checks").exists() and (place / "run" / "checkpoint_000002").exists())
+"""
+    assert scripted(tmp_path, more, trains=True) == ([], "stopped")

@@ -329,10 +329,14 @@ void CheckpointKeeper::retain(const std::set<int>& waiting) {
 }
 
 std::optional<std::pair<Checkpoint, Value>> CheckpointKeeper::add_metrics(int seq, const Value& metrics) {
-  if (const auto held = in_memory_.find(seq); held != in_memory_.end()) held->second.manifest.metrics.update(metrics);
+  const auto add_to = [&](store::Manifest& manifest) {
+    manifest.metrics.update(metrics);
+    manifest.validated = true;
+  };
+  if (const auto held = in_memory_.find(seq); held != in_memory_.end()) add_to(held->second.manifest);
   if (const auto due = due_.find(seq); due != due_.end()) {
     due->second.metrics.update(metrics);
-    due->second.manifest.metrics.update(metrics);
+    add_to(due->second.manifest);
     if (const auto score = number_at(metrics, config_.score_attribute); score && !due->second.score)
       due->second.score = score;
   }

@@ -1,6 +1,7 @@
 #include "driver/run_effects.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/json.h"
@@ -329,7 +330,7 @@ void RunEffects::done(AnnounceCommit& action, Answers&) {
   // Before older ones are removed, so that a callback can make sure that this one is known where they were.
   recorder_->call("on_checkpoint",
                   [&](Callback& callback) { callback.on_checkpoint(committed.first, committed.second); });
-  take_validations(false);
+  take_validations();
   retain();
   for (const int report : keeper_.take_released(attempt_))
     agent_->send(node_of(0), wire::ReleaseCheckpoint{attempt_, 0, report});
@@ -344,16 +345,31 @@ void RunEffects::retain() {
   keeper_.retain(plan_.wiring.validations != nullptr ? plan_.wiring.validations->waiting() : std::set<int>{});
 }
 
-/// Adds what was found to the checkpoints' metrics.
-void RunEffects::take_validations(bool all) {
+/// Adds what was found to the checkpoints' metrics, and then tells the callbacks. One that fails does not keep the
+/// others from that.
+void RunEffects::take_validations() {
   validations_due_.reset();
   Validations* validations = plan_.wiring.validations;
   if (validations == nullptr) return;
-  for (const auto& [seq, metrics] : validations->take(all))
-    if (const auto checked = keeper_.add_metrics(seq, metrics))
-      recorder_->call("on_validated",
-                      [&](Callback& callback) { callback.on_validated(checked->first, checked->second); });
-  if (!validations->waiting().empty()) validations_due_ = clock_.now() + kValidationsAfter;
+  std::exception_ptr failed;
+  const auto trying = [&](const auto& body) {
+    try {
+      body();
+    } catch (const Error&) {
+      if (!failed) failed = std::current_exception();
+    }
+  };
+  std::vector<std::pair<Checkpoint, Value>> checked;
+  for (const auto& [seq, metrics] : validations->take())
+    trying([&] {
+      if (auto found = keeper_.add_metrics(seq, metrics)) checked.push_back(*std::move(found));
+    });
+  for (const auto& [checkpoint, metrics] : checked)
+    trying([&] {
+      recorder_->call_last("on_validated", [&](Callback& callback) { callback.on_validated(checkpoint, metrics); });
+    });
+  if (validations->goes_on() && !validations->waiting().empty()) validations_due_ = clock_.now() + kValidationsAfter;
+  if (failed) std::rethrow_exception(failed);
 }
 
 // ---------------------------------------------------------------- announcements and records
@@ -446,7 +462,7 @@ void RunEffects::tend(Answers& answers) {
   if (recorder_->flush_due() && time >= *recorder_->flush_due()) guarded(answers, [&] { recorder_->flush(); });
   if (validations_due_ && time >= *validations_due_)
     guarded(answers, [&] {
-      take_validations(false);
+      take_validations();
       retain();
     });
   if (!save_due_ || time < *save_due_) return;

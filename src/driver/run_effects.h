@@ -2,6 +2,7 @@
 
 #include <lockstep/result.h>
 
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <map>
@@ -37,6 +38,9 @@ class RunEffects {
   /// begin. Returns the number of the attempt before the first.
   int open(Answers& answers);
   void act(Action& action, Answers& answers);
+  /// Takes what the checks of checkpoints have found, and returns how many checks are still to come. Throws
+  /// InterruptError.
+  std::size_t checks_left();
   /// Writes the final state, calls on_end, and returns the run's Result.
   Result close(const EndRun& end);
   /// The run ends with an exception.
@@ -129,8 +133,7 @@ class RunEffects {
   void alert(const std::string& text);
   int first_seq() const;
   void retain();
-  void take_validations(bool all);
-  void end_validations(Outcome outcome);
+  void take_validations();
   void drop_partials(Outcome outcome);
   void finish_files();
   void closing(const std::function<void()>& body);

@@ -27,6 +27,7 @@ int RunEffects::open(Answers& answers) {
   store::RunRecord& record = book_.record();
   keeper_.set_next_seq(plan_.restore ? record.next_seq : first_seq());
   record.next_seq = keeper_.next_seq();
+  record.validates = plan_.wiring.validations != nullptr;
   book_.write_settings();
   metrics::RunConstants constants{record.trial_id, record.experiment_id, "0", plan_.options.config,
                                   metrics::detailed_metrics_wanted()};
@@ -66,7 +67,6 @@ void RunEffects::alert(const std::string& text) {
 // ---------------------------------------------------------------- the end
 
 Result RunEffects::close(const EndRun& end) {
-  end_validations(end.outcome);
   book_.finish(end);
   closing([&] { keeper_.persist_latest(); });
   drop_partials(end.outcome);
@@ -93,15 +93,18 @@ Result RunEffects::close(const EndRun& end) {
   return result;
 }
 
-/// Waits for the checks that are left, unless the run was ended early.
-void RunEffects::end_validations(Outcome outcome) {
+std::size_t RunEffects::checks_left() {
+  Validations* validations = plan_.wiring.validations;
+  if (validations == nullptr) return 0;
+  const bool goes_on = validations->goes_on();  // asked first: what it found before its end is taken
   try {
-    closing([&] { take_validations(outcome == Outcome::finished || outcome == Outcome::failed); });
+    take_validations();
   } catch (const InterruptError&) {
-    console_.warning("Ctrl-C ended the checks of checkpoints");
+    throw;
   } catch (const Error& error) {
     console_.warning(error.what());
   }
+  return goes_on ? validations->waiting().size() : 0;
 }
 
 /// Uncommitted files are useless, and a full disk needs the space.
@@ -119,7 +122,7 @@ void RunEffects::finish_files() {
   closing([&] { recorder_->finish(); });
   keeper_.let_go_all();
   closing([&] {
-    if (plan_.group.record) keeper_.retain();
+    if (plan_.group.record) retain();
   });
   closing([&] { save(); });
 }

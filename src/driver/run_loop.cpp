@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstddef>
 #include <deque>
 #include <map>
 #include <utility>
@@ -28,6 +29,8 @@ constexpr Seconds kShortAbsence{0.1};
 constexpr auto kLongestBacklog = 60s;
 /// The agent's messages are read for at most this long before other descriptors are checked.
 constexpr auto kReadsFor = 50ms;
+/// How often the end of the checks of checkpoints is looked for when nothing else is left to do.
+constexpr auto kChecksAfter = 20ms;
 
 /// The agent cannot start workers at all.
 class CannotStart : public EngineError {
@@ -56,6 +59,7 @@ class RunLoop : private WorkerCalls {
         if (due && state_.in_hooks && state_.phase == Phase::attempting) run_hooks(*due);  // it may be over meanwhile
       }
       if (after_is_due_ && !plan_.group.keep_workers) run_hooks({state_.attempt, true});
+      await_checks();
       const bool by_signal = end_->outcome == Outcome::interrupted || end_->outcome == Outcome::preempted;
       const int signal = by_signal ? signal_ : 0;
       Result result = effects_.close(*end_);
@@ -142,6 +146,48 @@ class RunLoop : private WorkerCalls {
       handle_events();
     }
     throw EngineError("[WorkerGroup] the workers have ended, or are being stopped: they cannot be called");
+  }
+
+  // ---------------------------------------------------------------- checks of checkpoints
+
+  /// Waits for the checks that are left, unless the run was ended early. What ends a run ends this wait as well.
+  void await_checks() {
+    if (plan_.wiring.validations == nullptr) return;
+    const bool waits = end_->outcome == Outcome::finished || end_->outcome == Outcome::failed;
+    try {
+      std::size_t left = effects_.checks_left();
+      if (!waits) return;
+      if (left > 0) {
+        if (plan_.wiring.release) plan_.wiring.release();  // a check may need what the workers had
+        effects_.console().line("lockstep: waiting for the validation of " + std::to_string(left) +
+                                (left == 1 ? " checkpoint" : " checkpoints"));
+      }
+      // A signal that ends the checks ends the run too: it is looked for when none is left, as well.
+      while (!is_ended_in_checks(left > 0) && left > 0) left = effects_.checks_left();
+    } catch (const InterruptError&) {
+      if (waits) end_->outcome = Outcome::interrupted;
+    }
+  }
+
+  /// Whether a signal, a request or a notice says that the run is to end now. Waits a moment for one if `waits`.
+  bool is_ended_in_checks(bool waits) {
+    sys::SignalWatch* signals = plan_.wiring.signals;
+    RunControl* control = plan_.wiring.control;
+    std::array<pollfd, 3> fds{{{signals != nullptr ? signals->fd() : -1, POLLIN, 0},
+                               {control != nullptr ? control->fd() : -1, POLLIN, 0},
+                               {state_.preemption ? -1 : preemption_.fd(), POLLIN, 0}}};
+    clock_.wait(fds, waits ? clock_.now() + kChecksAfter : clock_.now());
+    const int signal = fds[0].revents != 0 ? signals->take() : 0;
+    const bool is_notice = signal != 0 && is_preemption_notice(signal, plan_.options.run);
+    if (is_notice || fds[2].revents != 0) {
+      if (is_notice) signals->forgive(signal);
+      end_->outcome = Outcome::preempted;
+    } else if (signal != 0) {
+      end_->outcome = Outcome::interrupted;
+    }
+    if (signal != 0) signal_ = signal;
+    const bool is_stopped = fds[1].revents != 0 && control->take();
+    return is_stopped || signal != 0 || fds[2].revents != 0;
   }
 
   // ---------------------------------------------------------------- waiting

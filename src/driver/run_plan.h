@@ -64,6 +64,8 @@ struct Wiring {
   std::function<int()> room;
   /// Places no more workers on this node, which will be taken away.
   std::function<void(int node)> leave;
+  /// Gives the run's resources to others when its workers have ended, but it has not. May be empty.
+  std::function<void()> release;
   sys::SignalWatch* signals = nullptr;  ///< borrowed; a signal that it sees ends the run cleanly
   RunControl* control = nullptr;        ///< borrowed; may be none
   Hooks* hooks = nullptr;               ///< borrowed; may be none

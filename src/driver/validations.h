@@ -15,10 +15,12 @@ class Validations {
  public:
   virtual ~Validations() = default;
 
-  /// The checkpoints that wait for their check or are being checked, by seq: they must not be deleted.
+  /// The checkpoints that are not checked yet, by seq: they must not be deleted. Does not wait.
   virtual std::set<int> waiting() = 0;
-  /// The metrics that were found since the last call, by seq. `all` waits for the checks that are left.
-  virtual std::map<int, Value> take(bool all) = 0;
+  /// Whether those that wait will be checked: an interrupt may have ended the checks.
+  virtual bool goes_on() = 0;
+  /// The metrics that were found since the last call, by seq. Does not wait.
+  virtual std::map<int, Value> take() = 0;
 };
 
 }  // namespace lockstep::driver

@@ -30,6 +30,9 @@ class FieldReader {
   void take(const char* key, std::string& to) const {
     if (const Value* found = find(key, &Value::is_string, "a string")) to = found->get<std::string>();
   }
+  void take(const char* key, bool& to) const {
+    if (const Value* found = find(key, &Value::is_boolean, "true or false")) to = found->get<bool>();
+  }
   void take(const char* key, Value& to) const {
     if (const Value* found = find(key, &Value::is_object, "an object")) to = *found;
   }
@@ -134,6 +137,7 @@ RunRecord read_record(const Value& value, std::string& problem) {
   fields.take("time_total_s", record.time_total_s);
   fields.take("next_seq", record.next_seq);
   fields.take("checkpoints_skipped", record.checkpoints_skipped);
+  fields.take("validates", record.validates);
   fields.take("trial_id", record.trial_id);
   fields.take("experiment_id", record.experiment_id);
   fields.take("function_sha256", record.function_sha256);
@@ -215,6 +219,7 @@ Value RunRecord::to_value() const {
               {"failures", std::move(list)},
               {"error", error},
               {"warnings", warnings}};
+  if (validates) value["validates"] = true;
   if (!function_sha256_next.empty()) value["function_sha256_next"] = function_sha256_next;
   return value;
 }

@@ -44,6 +44,7 @@ struct RunRecord {
   double time_total_s = 0;
   int next_seq = 0;
   int checkpoints_skipped = 0;  ///< with when_busy = "skip"
+  bool validates = false;       ///< checkpoints that ask for it are checked
   std::string trial_id, experiment_id;
   std::string function_sha256;       ///< of function.pkl; empty: there is none
   std::string function_sha256_next;  ///< of the file that is about to replace it

@@ -196,6 +196,7 @@ std::optional<driver::RunOutcome> AgentSlot::run(driver::RunPlan& plan, std::uin
     return lease_.room(plan.options.scaling, [this](auto& nodes) { agents_.mark_lost(nodes); });
   };
   plan.wiring.leave = [this](int node) { agents_.leave(node); };
+  if (!plan.group.keep_workers) plan.wiring.release = [this] { lease_.release(); };
   try {
     const auto reconnect = [&, this] {
       disconnect();

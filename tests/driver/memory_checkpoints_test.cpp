@@ -113,6 +113,19 @@ TEST_F(MemoryCheckpointsTest, EveryThirdIsCommittedToDiskWhenItIsThere) {
   EXPECT_TRUE(keeper_.latest_memory()) << "a restart still takes it from there";
 }
 
+TEST_F(MemoryCheckpointsTest, WhatWasCheckedInMemoryIsValidatedOnDisk) {
+  for (int report = 0; report < 4; ++report) commit(report, std::to_string(report));
+  for (const int seq : {2, 3}) EXPECT_TRUE(keeper_.add_metrics(seq, {{"accuracy", 0.5}}));
+  keeper_.persist(on_disk(2, "2"), 0);
+  keeper_.persist_latest();
+  ASSERT_EQ(run_.checkpoints(), (std::vector{2, 3}));
+  for (const int seq : {2, 3}) {
+    const store::Manifest manifest = run_.checkpoint(seq).manifest;
+    EXPECT_TRUE(manifest.validated) << seq;
+    EXPECT_EQ(manifest.metrics, (Value{{"report", seq}, {"accuracy", 0.5}}));
+  }
+}
+
 TEST_F(MemoryCheckpointsTest, AlsoAfterItWasDroppedFromMemory) {
   for (int report = 0; report < 6; ++report) commit(report, std::to_string(report));
   EXPECT_THROW(keeper_.at(2), InternalError);

@@ -14,6 +14,7 @@ from lockstep import Checkpoint, RunConfig, ScalingConfig, session
 from lockstep._run_data import RunData, needs_fit
 from lockstep.run_handle import RunHandle
 from lockstep.tune.schedulers._scheduler import merged
+from lockstep.validation import ValidationConfig
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -67,6 +68,7 @@ class BaseTrainer(lockstep.DataParallelTrainer, metaclass=_AnyTrainer):
         preprocessor: Any = None,
         resume_from_checkpoint: Checkpoint | None = None,
         metadata: dict[str, Any] | None = None,
+        validation_config: ValidationConfig | None = None,
     ) -> None:
         super().__init__(
             self.training_loop,
@@ -74,6 +76,7 @@ class BaseTrainer(lockstep.DataParallelTrainer, metaclass=_AnyTrainer):
             run_config=run_config,
             resume_from_checkpoint=resume_from_checkpoint,
             metadata=metadata,
+            validation_config=validation_config,
         )
         self.datasets = dict(RunData(datasets or {}, preprocessor=preprocessor).datasets)
         self.preprocessor = preprocessor
@@ -101,8 +104,11 @@ class BaseTrainer(lockstep.DataParallelTrainer, metaclass=_AnyTrainer):
         sent = copy.copy(self)
         sent._given = ((), {})
         sent.train_loop_per_worker = None
-        sent.run_config = dataclasses.replace(self.run_config, callbacks=None)  # they stay in this process
+        sent.run_config = dataclasses.replace(  # they stay in this process
+            self.run_config, callbacks=None, validation_config=None
+        )
         sent.datasets = {}  # the run brings them
+        sent.validation_config = None
         single: type[lockstep.DataParallelTrainer] = type(type(self).__name__, (lockstep.DataParallelTrainer,), {})
         made = single(
             partial(_run, sent),
@@ -112,6 +118,7 @@ class BaseTrainer(lockstep.DataParallelTrainer, metaclass=_AnyTrainer):
             datasets=self.datasets,
             resume_from_checkpoint=self.resume_from_checkpoint,
             metadata=self.metadata,
+            validation_config=self.validation_config,
         )
         made._restored = self._restored
         return made._prepare(in_thread)

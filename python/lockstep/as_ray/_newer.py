@@ -127,7 +127,8 @@ def get_all_reported_checkpoints(
         return []
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        found = [_reported(*pair) for pair in lockstep.Result.from_path(place).best_checkpoints]
+        checked = bool(_run_json().get("validates"))
+        found = [_reported(*pair, checked) for pair in lockstep.Result.from_path(place).best_checkpoints]
         waits = any(each.status is ReportedCheckpointStatus.PENDING_VALIDATION for each in found)
         is_late = deadline is not None and time.monotonic() >= deadline
         if not waits or is_late or consistency_mode is not CheckpointConsistencyMode.VALIDATED:
@@ -136,10 +137,11 @@ def get_all_reported_checkpoints(
         time.sleep(0.05)
 
 
-def _reported(checkpoint: Checkpoint, metrics: dict[str, Any]) -> ReportedCheckpoint:
+def _reported(checkpoint: Checkpoint, metrics: dict[str, Any], checked: bool) -> ReportedCheckpoint:
+    """`checked`: the trainer has a validation_config. Without one, nothing is pending for ever."""
     if checkpoint.metadata.get("validated"):
         return ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus.VALIDATED)
-    is_asked = any(each["name"] == VALIDATION_FILE for each in checkpoint.metadata.get("files", ()))
+    is_asked = checked and any(each["name"] == VALIDATION_FILE for each in checkpoint.metadata.get("files", ()))
     status = ReportedCheckpointStatus.PENDING_VALIDATION if is_asked else ReportedCheckpointStatus.COMMITTED
     return ReportedCheckpoint(checkpoint, metrics, status)
 

@@ -240,3 +240,37 @@ trainer = TorchTrainer(
 )
 assert trainer.fit().best_checkpoints[-1][1]["epoch"] == 0
 """)
+
+
+def test_a_check_that_nobody_makes_is_not_waited_for(script: Script) -> None:
+    script("""
+import tempfile
+import ray.train
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer
+
+def train_func():
+    with tempfile.TemporaryDirectory() as place:
+        ray.train.report({"x": 1}, checkpoint=ray.train.Checkpoint.from_directory(place), validation=True)
+    (reported,) = ray.train.get_all_reported_checkpoints()
+    assert reported.status is ray.train.ReportedCheckpointStatus.COMMITTED
+
+TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=1)).fit()
+""")
+
+
+def test_validation_of_a_base_trainer(script: Script) -> None:
+    script("""
+import tempfile
+import ray.train
+from ray.train import ValidationConfig
+from ray.train.base_trainer import BaseTrainer
+
+class Own(BaseTrainer):
+    def training_loop(self):
+        with tempfile.TemporaryDirectory() as place:
+            ray.train.report({"x": 1}, checkpoint=ray.train.Checkpoint.from_directory(place), validation=True)
+
+result = Own(validation_config=ValidationConfig(lambda checkpoint: {"score": 5})).fit()
+assert result.best_checkpoints[0][1]["score"] == 5
+""")
