@@ -360,13 +360,13 @@ void RunEffects::take_validations() {
     }
   };
   std::vector<std::pair<Checkpoint, Value>> checked;
-  for (const auto& [seq, metrics] : validations->take())
+  for (const auto& found : validations->take())
     trying([&] {
-      if (auto found = keeper_.add_metrics(seq, metrics)) checked.push_back(*std::move(found));
+      if (auto kept = keeper_.add_metrics(found.first, found.second)) checked.push_back(*std::move(kept));
     });
-  for (const auto& [checkpoint, metrics] : checked)
+  for (const auto& each : checked)
     trying([&] {
-      recorder_->call_last("on_validated", [&](Callback& callback) { callback.on_validated(checkpoint, metrics); });
+      recorder_->call_last("on_validated", [&](Callback& callback) { callback.on_validated(each.first, each.second); });
     });
   if (validations->goes_on() && !validations->waiting().empty()) validations_due_ = clock_.now() + kValidationsAfter;
   if (failed) std::rethrow_exception(failed);
