@@ -133,6 +133,21 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any,
     return tuple(map(value, args)), {name: value(given) for name, given in kwargs.items()}
 
 
+def references(*given: Any) -> list[ObjectRef]:
+    """The references among these values and in their lists, tuples, sets and dicts."""
+    found: list[ObjectRef] = []
+    seen: set[int] = set()
+    left = list(given)
+    while left:
+        value = left.pop()
+        if isinstance(value, ObjectRef):
+            found.append(value)
+        elif isinstance(value, (list, tuple, set, frozenset, dict)) and id(value) not in seen:
+            seen.add(id(value))
+            left.extend(value.values() if isinstance(value, dict) else value)
+    return found
+
+
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In the worker."""
     made = function(*args, **kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ class SGDWorkerGroup(Sequence["Worker"]):
         self._name = f"{cls.__qualname__}_{next(_numbers)}"
         self._parts = (cls, args, kwargs)
         self._pending: list[_Pending] = []
+        self._sender: int | None = None  # the thread that pickles calls
         self._make()
         trainer._worker_groups.add(self)
         weakref.finalize(self, trainer._dropped.append, self._name)
@@ -88,21 +90,33 @@ class SGDWorkerGroup(Sequence["Worker"]):
     def __exit__(self, *_: object) -> None:
         self.shutdown()
 
-    def _flush(self) -> None:
-        """Makes the calls that wait. Each worker makes its own ones in order, at the same time as the others."""
-        pending, self._pending = self._pending, []
+    def _flush(self, last: _Pending | None = None) -> None:
+        """Makes the calls that wait, or those up to `last`. Each worker makes its own ones in order, at the same time
+        as the others."""
+        if last is not None and last not in self._pending:
+            return
+        end = len(self._pending) if last is None else self._pending.index(last) + 1
+        pending, self._pending = self._pending[:end], self._pending[end:]
         if not pending:
             return
         try:
             if not self._is_made:
                 self._make()
             by_rank: dict[int, list[tuple[str, tuple[Any, ...], dict[str, Any]]]] = defaultdict(list)
+            sent = []
             for each in pending:
-                by_rank[each.rank].append((each.method, *each.arguments()))
-            answers = {
-                rank: iter(made) for rank, made in enumerate(self._execute(_call_instances, self._name, dict(by_rank)))
-            }
-            for each in pending:
+                try:
+                    by_rank[each.rank].append((each.method, *each.arguments()))
+                    sent.append(each)
+                except Exception as error:  # of the task whose value it takes
+                    each.fail(error)
+            self._sender = threading.get_ident()
+            try:
+                made = self._execute(_call_instances, self._name, dict(by_rank))
+            finally:
+                self._sender = None
+            answers = {rank: iter(each) for rank, each in enumerate(made)}
+            for each in sent:
                 each.settle(next(answers[each.rank]))
         except BaseException as error:
             for each in pending:
@@ -143,10 +157,14 @@ class _Method:
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """The call as a future. Calls are made together, when the first of their values is asked for: methods of
-        several workers may wait for each other."""
-        pending = _Pending(self._group, self._rank, self._name, args, kwargs)
-        self._group._pending.append(pending)
+        several workers may wait for each other. A call that takes the value of an earlier one makes that one now."""
         alias = _alias()
+        references = [] if alias is None else alias.references(args, kwargs)
+        for each in references:
+            if isinstance(each._future, _Pending):
+                each._future._group._flush(each._future)
+        pending = _Pending(self._group, self._rank, self._name, args, kwargs, references)
+        self._group._pending.append(pending)
         return pending if alias is None else alias.ref_of(pending)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -157,17 +175,25 @@ class _Pending(Future[Any]):
     """A call, made when its value is asked for."""
 
     def __init__(
-        self, group: SGDWorkerGroup, rank: int, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        group: SGDWorkerGroup,
+        rank: int,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        references: list[Any],
     ) -> None:
         super().__init__()
         self.rank, self.method = rank, method
-        self._group, self._args, self._kwargs = group, args, kwargs
+        self._group, self._args, self._kwargs, self._references = group, args, kwargs, references
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Values in place of references."""
+        """Values in place of references; raises the error of a reference."""
         alias = _alias()
         if alias is None:
             return self._args, self._kwargs
+        for each in self._references:  # also those in lists, which are pickled with their values
+            each._wait(None)
         values: tuple[tuple[Any, ...], dict[str, Any]] = alias.arguments(self._args, self._kwargs)
         return values
 
@@ -187,6 +213,11 @@ class _Pending(Future[Any]):
         return super().done()
 
     def result(self, timeout: float | None = None) -> Any:
+        if self._group._sender == threading.get_ident() and not super().done():
+            raise LockstepError(
+                f"[sgd] {self.method}() takes part in the calls that are being made, and an argument of one of them "
+                "holds the reference to its value; pass the value, or the reference itself"
+            )
         self._group._flush()
         return super().result(timeout)
 

@@ -109,6 +109,57 @@ workers.shutdown()
 """)
 
 
+def test_calls_take_the_values_of_earlier_calls(script: Script) -> None:
+    script(f"""{HEAD}
+class Worker:
+    def __init__(self):
+        self.weight = 0
+
+    def grad(self, of=1):
+        return of
+
+    def apply(self, *grads):
+        self.weight += sum(ray.get(each) if isinstance(each, ray.ObjectRef) else each for each in grads)
+        return self.weight
+
+    def apply_all(self, grads):
+        return self.apply(*grads)
+
+    def apply_of(self, holder):
+        return self.apply(holder.grad)
+
+    def fail(self):
+        raise KeyError("x")
+
+first, second = workers = Trainer("torch", num_workers=2).to_worker_group(Worker)
+grad = first.grad.remote()
+assert ray.get(second.apply.remote(grad)) == 1
+assert ray.get(first.apply.remote(first.grad.remote(of=2))) == 2
+grads = [worker.grad.remote(first.grad.remote(of=5)) for worker in workers]
+done = [worker.apply_all.remote(grads) for worker in workers]
+assert ray.get(done) == [12, 11]
+assert ray.get(second.apply_all.remote((first.grad.remote(of=4),))) == 15
+
+# An error belongs to the calls that take it.
+failed = first.fail.remote()
+calls = [first.apply.remote(failed), second.apply_all.remote([failed]), second.apply.remote(1), first.apply.remote(1)]
+assert ray.get(calls[2:]) == [16, 13]
+for call in calls[:2]:
+    with pytest.raises(KeyError):
+        ray.get(call)
+
+class Holder:
+    pass
+
+holder = Holder()
+holder.grad = first.grad.remote()
+with pytest.raises(RuntimeError, match="attribute 'grad'"):
+    ray.get(second.apply_of.remote(holder))
+assert ray.get(second.apply.remote(0)) == 16
+workers.shutdown()
+""")
+
+
 def test_models_in_reports(script: Script) -> None:
     script(f"""{HEAD}
 import torch
