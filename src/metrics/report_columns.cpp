@@ -169,9 +169,9 @@ class ReportColumns::Scanner {
 // ---------------------------------------------------------------- columns
 
 bool ReportColumns::Column::has_only(std::initializer_list<Kind> allowed) const {
-  unsigned bits = 0;
-  for (const Kind each : allowed) bits |= 1U << static_cast<unsigned>(each);
-  return (seen_ & ~bits) == 0;
+  std::size_t found = 0;
+  for (const Kind each : allowed) found += of_kind_[static_cast<std::size_t>(each)];
+  return found == cells.size();
 }
 
 void ReportColumns::Column::add(Kind of, std::uint64_t cell) {
@@ -179,7 +179,7 @@ void ReportColumns::Column::add(Kind of, std::uint64_t cell) {
   if (kinds.empty() && of != kind) kinds.assign(cells.size(), kind);
   cells.push_back(cell);
   if (!kinds.empty()) kinds.push_back(of);
-  seen_ |= 1U << static_cast<unsigned>(of);
+  ++of_kind_[static_cast<std::size_t>(of)];
 }
 
 /// Reports without the key, up to this many.
@@ -190,6 +190,7 @@ void ReportColumns::Column::fill(std::size_t reports) {
 void ReportColumns::Column::set(std::size_t report, Kind of, std::uint64_t cell) {
   fill(report);
   if (cells.size() > report) {  // two keys of the report give this path: the later one counts
+    --of_kind_[static_cast<std::size_t>(kind_of(report))];
     cells.pop_back();
     if (!kinds.empty()) kinds.pop_back();
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -42,8 +43,8 @@ class ReportColumns {
     void set(std::size_t report, Kind of, std::uint64_t cell);
     void add(Kind of, std::uint64_t cell);
 
-    unsigned seen_ = 0;               ///< a bit for each kind
-    std::size_t same_as_before_ = 0;  ///< the text of the report before
+    std::array<std::size_t, 7> of_kind_{};  ///< how many cells are of each kind
+    std::size_t same_as_before_ = 0;        ///< the text of the report before
   };
 
   /// Nothing if there is no such file. Drops half a line at the end, which a killed driver may leave. Throws

@@ -117,6 +117,15 @@ TEST_F(ReportColumnsTest, NumbersAreExact) {
   EXPECT_EQ(static_cast<std::int64_t>(columns[3].cells[0]), std::numeric_limits<std::int64_t>::min());
 }
 
+TEST_F(ReportColumnsTest, TheLaterOfTwoValuesWithOnePathCounts) {
+  ReportColumns reports = read("{\"a\": {\"b\": \"text\"}, \"a/b\": 1}\n{\"a\": {\"b\": null}, \"a/b\": 2}\n");
+  ASSERT_EQ(reports.columns().size(), 1U);
+  const ReportColumns::Column& column = reports.columns()[0];
+  EXPECT_THAT(cells_of(reports, column), ElementsAre("1", "2"));
+  EXPECT_TRUE(column.has_only({Kind::integer}));
+  EXPECT_FALSE(column.has_only({Kind::text, Kind::null}));
+}
+
 TEST_F(ReportColumnsTest, HalfALineAtTheEndIsDropped) {
   for (const char* half :
        {"{\"a\": 3, \"ne", "{\"a\": 3", "{", "{\"a\": 3, \"new\": \"tex", "{\"a\": 3, \"new\": tr"}) {
