@@ -156,6 +156,10 @@ class MapSource final : public Step {
     if (!is_in_place_ || !room.hold || columns != all_columns(*schema) || !schema->Equals(*from_->schema(), false) ||
         rows_of_block(block) != from_->rows_of_block(block))
       return false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (kept_.contains(block)) return false;
+    }
     if (!measured_numbers(*from_, block, columns, room)) return false;
     auto buffer = std::make_shared<RoomBuffer>(room);
     auto input = table_of_numbers(from_->schema(), from_->rows_of_block(block), buffer);

@@ -8,11 +8,13 @@
 #include <lockstep/error.h>
 
 #include <atomic>
+#include <cstring>
 #include <numeric>
 #include <thread>
 
 #include "data/dataset.h"
 #include "data/iterator.h"
+#include "data/numbers.h"
 #include "data/status.h"
 #include "data/stream.h"
 #include "data/watch.h"
@@ -23,6 +25,15 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Numbers = std::vector<std::int64_t>;
+
+Numbers values(const arrow::Table& table, int column = 0) {
+  Numbers found;
+  for (const auto& chunk : table.column(column)->chunks()) {
+    const auto& array = static_cast<const arrow::Int64Array&>(*chunk);
+    found.insert(found.end(), array.raw_values(), array.raw_values() + array.length());
+  }
+  return found;
+}
 
 /// Numbers in the column `n` and their negatives in `m`, in blocks of given sizes; tells what is read.
 class NumberSource final : public Source {
@@ -45,6 +56,15 @@ class NumberSource final : public Source {
     }
     const auto table = arrow::Table::Make(schema_, {*numbers.Finish(), *negatives.Finish()});
     return value_of(table->SelectColumns(columns), "numbers");
+  }
+  bool read_numbers(std::size_t block, const std::vector<int>& columns, const Room& room) const override {
+    const auto table = read(block, columns);
+    for (int column = 0; column < table->num_columns(); ++column) {
+      const Numbers found = values(*table, column);
+      std::memcpy(room.bytes.data() + static_cast<std::size_t>(column) * aligned_bytes(*arrow::int64(), rows_[block]),
+                  found.data(), found.size() * sizeof(std::int64_t));
+    }
+    return true;
   }
   /// Blocks that hold only numbers of at least 1000 say that they do.
   std::vector<bool> may_match(const arrow::compute::Expression& /*filter*/) const override {
@@ -69,15 +89,6 @@ class NumberSource final : public Source {
 const Numbers kSizes{13, 100, 1, 40, 7, 64, 64, 5};
 
 std::shared_ptr<NumberSource> numbers(const Numbers& blocks = kSizes) { return std::make_shared<NumberSource>(blocks); }
-
-Numbers values(const arrow::Table& table, int column = 0) {
-  Numbers found;
-  for (const auto& chunk : table.column(column)->chunks()) {
-    const auto& array = static_cast<const arrow::Int64Array&>(*chunk);
-    found.insert(found.end(), array.raw_values(), array.raw_values() + array.length());
-  }
-  return found;
-}
 
 Numbers all_values(const SourcePointer& source, int column = 0) { return values(*read_all(*source, "test"), column); }
 
@@ -215,6 +226,32 @@ TEST(Map, CountsOnceAndKeepsWhatItMade) {
   EXPECT_EQ(all_values(even).size(), 147u);
   EXPECT_EQ(calls, static_cast<int>(kSizes.size()));
   EXPECT_EQ(source->reads(0), 1);
+}
+
+TEST(Map, IsNotCalledAgainInPlaceForABlockThatItKept) {
+  std::atomic<int> calls = 0;
+  const auto same = [&] {
+    const auto function = [&](const std::shared_ptr<arrow::Table>& table, std::size_t) { return ++calls, table; };
+    return Dataset(map(numbers(), function, {.name = "same"}));
+  };
+  std::vector<std::byte> memory(4096);
+  const Room room{memory, std::make_shared<int>()};
+  const Dataset counted = same();
+  EXPECT_EQ(counted.count(), 294);
+  EXPECT_EQ(calls, static_cast<int>(kSizes.size()));
+  EXPECT_FALSE(counted.read_numbers(1, room));
+  EXPECT_EQ(calls, static_cast<int>(kSizes.size()));
+
+  calls = 0;
+  const Dataset fresh = same();
+  fresh.source()->set_rows_of_blocks(kSizes);
+  ASSERT_TRUE(fresh.read_numbers(1, room));  // the columns are those of block 0
+  EXPECT_EQ(calls, 2);
+  std::int64_t first = 0;
+  std::memcpy(&first, memory.data(), sizeof first);
+  EXPECT_EQ(first, kSizes[0]);
+  EXPECT_FALSE(fresh.read_numbers(0, room));
+  EXPECT_EQ(calls, 2);
 }
 
 TEST(Map, ThatKeepsRowsIsNotCounted) {
