@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <optional>
 
 #include "base/json.h"
@@ -39,6 +40,15 @@ std::optional<double> number_in_run(const Value& run, const char* key) {
   return found->get<double>();
 }
 
+/// A metric as a number; nothing if it is a text. See page_json().
+std::optional<double> number_of_metric(const Value& value) {
+  if (value.is_number()) return value.get<double>();
+  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (value == "Infinity") return std::numeric_limits<double>::infinity();
+  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
+
 class MetricsText {
  public:
   explicit MetricsText(const Value& runs) : runs_(runs) {}
@@ -58,10 +68,11 @@ class MetricsText {
         sample("lockstep_run_state", run, std::string(",lockstep_run_state=\"") + state + '"', run["state"] == state);
   }
   void add_metrics() {
-    begin("lockstep_metric", "gauge", "The numbers of rank 0's last report.");
+    begin("lockstep_metric", "gauge", "Numbers of rank 0's last report.");
     for (const Value& run : runs_)
       for (const auto& [name, value] : run["metrics"].items())
-        if (value.is_number()) sample("lockstep_metric", run, ",name=\"" + label(name) + '"', value.get<double>());
+        if (const auto number = number_of_metric(value))
+          sample("lockstep_metric", run, ",name=\"" + label(name) + '"', *number);
   }
   std::string take() && { return std::move(text_) + "# EOF\n"; }
 
@@ -89,7 +100,9 @@ std::string open_metrics(std::string_view list_json) {
     return attempts ? std::optional(*attempts - 1) : std::nullopt;
   });
   text.add("lockstep_failures", "counter", "Workers that failed.", field("failures"));
-  text.add("lockstep_checkpoints", "counter", "Checkpoints that were committed.", field("checkpoints"));
+  text.add("lockstep_checkpoints", "counter",
+           "Checkpoints that were committed, and those before the one that the run resumed from.",
+           field("checkpoints"));
   text.add("lockstep_checkpoints_skipped", "counter", "Checkpoints that were dropped because the disk was busy.",
            field("checkpoints_skipped"));
   text.add("lockstep_workers", "gauge", "Workers of the last attempt.", field("workers"));
