@@ -151,16 +151,17 @@ class FarLink final : public TrialLink {
 
 class Server {
  public:
-  Server(sys::Descriptor requests, const std::function<Value(Session&)>& function)
-      : requests_(std::move(requests)), function_(function) {}
+  Server(sys::Descriptor requests, sys::Descriptor driver, const std::function<Value(Session&)>& function)
+      : requests_(std::move(requests)), driver_(std::move(driver)), function_(function) {}
 
   [[noreturn]] void serve() {
     for (;;) {
-      std::vector<pollfd> fds{{requests_.get(), POLLIN, 0}};
+      std::vector<pollfd> fds{{requests_.get(), POLLIN, 0}, {driver_.get(), POLLIN, 0}};
       for (const auto& each : children_) fds.push_back({each.pidfd.get(), POLLIN, 0});
       if (::poll(fds.data(), fds.size(), -1) < 0) continue;
-      for (std::size_t i = fds.size(); i-- > 1;)
-        if (fds[i].revents != 0) bury(i - 1);
+      for (std::size_t i = fds.size(); i-- > 2;)
+        if (fds[i].revents != 0) bury(i - 2);
+      if (fds[1].revents != 0) end();
       if (fds[0].revents != 0) take();
     }
   }
@@ -181,6 +182,7 @@ class Server {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::getppid() != parent) ::_exit(1);
       requests_.reset();
+      driver_.reset();
       children_.clear();
       fds[1].reset();
       run_forked(std::move(fds[0]), function_);
@@ -218,12 +220,14 @@ class Server {
     }
   }
 
+  /// Not left to the system: it would kill only this process and the trials, not what the trials have started.
   [[noreturn]] void end() {
     for (const auto& each : children_) ::kill(-each.pid, SIGKILL);
     ::_exit(0);
   }
 
   sys::Descriptor requests_;
+  sys::Descriptor driver_;  ///< readable when it is gone; processes that it forked may hold the socket of requests open
   const std::function<Value(Session&)>& function_;
   std::vector<Forked> children_;
 };
@@ -268,7 +272,8 @@ class ForkedTrial {
     if (answer != "started" || fds.size() != 1) return failed(answer);
     pidfd_ = std::move(fds[0]);
     send(job_value(job_, trial_, waits_));
-    loop_.set_kill(job_, [this] { end(); });
+    loop_.set_kill(
+        job_, [this] { end(); }, [this] { tell_ending(); });
     follow();
     loop_.set_kill(job_, {});
     if (outcome_) return *outcome_;
@@ -277,7 +282,8 @@ class ForkedTrial {
   }
 
  private:
-  /// Called by the loop.
+  // Called by the loop:
+  void tell_ending() { send({{"ends", true}, {"interrupted", loop_.interrupted()}}); }
   void end() {
     if (job_.killed)
       sys::send_signal(pidfd_.get(), SIGKILL);
@@ -335,13 +341,16 @@ class ForkedTrial {
   TrialLoop::Outcome failed(const std::string& status) {
     TrialLoop::Outcome outcome;
     outcome.interrupted = loop_.interrupted() && !job_.ending;
+    const bool has_failed = !outcome.interrupted && !job_.killed && !job_.stopped;
     const Failure failure = failure_of_process(status);
-    if (!outcome.interrupted) outcome.error = failure.message;
+    if (has_failed) outcome.error = failure.message;
     const store::RunDirectory directory(job_.directory);
     if (sys::files().info(job_.directory).kind != sys::FileKind::none)
       close_trial_directory(job_, trial_,
-                            {.state = outcome.interrupted ? "interrupted" : "failed",
-                             .failure = outcome.interrupted ? nullptr : &failure,
+                            {.state = outcome.interrupted ? "interrupted"
+                                      : has_failed        ? "failed"
+                                                          : "finished",
+                             .failure = has_failed ? &failure : nullptr,
                              .reports = reports_,
                              .last = last_,
                              .next_seq = directory.next_seq()});
@@ -371,13 +380,13 @@ TrialForks::TrialForks(const std::function<Value(Session&)>& function) {
   if (server_ < 0) throw EngineError(std::string("[tune] cannot fork: ") + std::strerror(errno));
   if (server_ == 0) {
     ::setsid();  // Ctrl-C is for the driver
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(1);
     ours.reset();
     std::signal(SIGCHLD, SIG_DFL);
     sys::set_process_name("lockstep-trials");
     try {
-      Server(std::move(theirs), function).serve();
+      sys::Descriptor driver = sys::open_pidfd(parent);
+      if (!driver || ::getppid() != parent) ::_exit(1);
+      Server(std::move(theirs), std::move(driver), function).serve();
     } catch (const std::exception& error) {  // here, and in a trial, nothing may return to the caller
       std::cerr << "lockstep: a process for trials ends: " << error.what() << std::endl;
     }
@@ -387,7 +396,10 @@ TrialForks::TrialForks(const std::function<Value(Session&)>& function) {
 }
 
 TrialForks::~TrialForks() {
-  requests_.reset();
+  try {
+    tell(requests_.get(), "end");  // closing it does not suffice: processes that this one forked may hold it open
+  } catch (const EngineError&) {   // the server is gone
+  }
   ::waitpid(server_, nullptr, 0);
 }
 

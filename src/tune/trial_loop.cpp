@@ -209,11 +209,15 @@ bool TrialLoop::record(Job& job, const Value& result, const std::string& checkpo
   last = is_stopped(job, result) || last;
   const Decision decision = experiment_.on_report(job.start.trial, result, checkpoint, last);
   if (decision.kind != Decision::Kind::go_on) job.ending = true;
+  if (decision.kind == Decision::Kind::stop) job.stopped = true;
   if (!checkpoint.empty()) saved(job, checkpoint, result);
   const double elapsed = options_.stoppers.empty() ? 0 : Seconds(now() - begun_).count();
   if (std::ranges::any_of(options_.stoppers, [&](const auto& each) { return each->stop_all(elapsed); })) {
     experiment_.stop();
-    for (Job* other : running_) other->ending = true;
+    for (Job* other : running_) {
+      other->ending = true;
+      if (other->tell_ending) other->tell_ending();
+    }
   }
   return job.ending || interrupted_;
 }
@@ -231,10 +235,12 @@ void TrialLoop::on_checkpoint(Job& job, const std::string& checkpoint, std::int6
   }
 }
 
-void TrialLoop::set_kill(Job& job, std::function<void()> kill) {
+void TrialLoop::set_kill(Job& job, std::function<void()> kill, std::function<void()> tell_ending) {
   const std::lock_guard lock(mutex_);
+  if (job.ending && tell_ending) tell_ending();
   if ((job.killed || interrupted_) && kill) kill();
   job.kill = std::move(kill);
+  job.tell_ending = std::move(tell_ending);
 }
 
 void TrialLoop::tell_saved(const Job& job, const fs::path& checkpoint) {

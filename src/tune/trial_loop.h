@@ -30,14 +30,16 @@ namespace lockstep::tune {
 /// A trial that runs. Its thread owns it.
 struct Job {
   Start start;
-  std::filesystem::path directory;   ///< of the trial; need not exist
-  Instant begun{};                   ///< when this attempt was started
-  double time_before = 0;            ///< seconds of earlier attempts that it goes on from
-  std::atomic<bool> ending = false;  ///< its next report is the last, or the last one was
+  std::filesystem::path directory;    ///< of the trial; need not exist
+  Instant begun{};                    ///< when this attempt was started
+  double time_before = 0;             ///< seconds of earlier attempts that it goes on from
+  std::atomic<bool> ending = false;   ///< its next report is the last, or the last one was
+  std::atomic<bool> stopped = false;  ///< has done its part, however its function ends
+  std::atomic<bool> killed = false;   ///< ended by the loop, not by a decision
 
   // Guarded by the loop's mutex.
-  bool killed = false;              ///< ended by the loop, not by a decision
-  std::function<void()> kill = {};  ///< ends it from outside; empty: it ends with its next report
+  std::function<void()> kill = {};         ///< ends it from outside; empty: it ends with its next report
+  std::function<void()> tell_ending = {};  ///< empty: it sees `ending`
 };
 
 /// Runs the trials of an experiment in threads: each takes the trial that the experiment chooses, runs it, and tells
@@ -78,8 +80,8 @@ class TrialLoop {
   /// A checkpoint was committed after the trial's `iteration`-th report. `replaces`: older ones are removed when this
   /// returns, so it waits until the database has the new one.
   void on_checkpoint(Job& job, const std::string& checkpoint, std::int64_t iteration, bool replaces);
-  /// How the trial is ended from outside. Called at once if it is to end already.
-  void set_kill(Job& job, std::function<void()> kill);
+  /// How the trial is ended from outside, and how it is told that it is `ending`. Called at once if that is so already.
+  void set_kill(Job& job, std::function<void()> kill, std::function<void()> tell_ending = {});
   /// A signal or an error ends the experiment; it can be continued.
   bool interrupted() const { return interrupted_; }
   const std::filesystem::path& directory() const { return options_.directory; }

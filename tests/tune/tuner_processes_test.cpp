@@ -1,5 +1,7 @@
 // Trials of functions that have a process each: reuse_workers = false.
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,6 +124,108 @@ TEST_F(TunerTest, AFreshProcessIsEndedFromOutside) {
           .fit();
   EXPECT_EQ(grid.num_errors(), 1);
   EXPECT_EQ(grid[0].state, "finished");
+}
+
+TEST_F(TunerTest, AProcessThatIsEndedFromOutsideHasFinished) {
+  const fs::path mark = place_ / "saved";
+  const auto train = [&](const Value& config, Session& session) {
+    if (config["x"] == 0) {
+      while (!fs::exists(mark)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      throw std::runtime_error("first");
+    }
+    session.report({{"loss", 3}}, Checkpoint::from_dict({{"step", 1}}));
+    fs::create_directories(mark);
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+  };
+  const ResultGrid grid =
+      Tuner(train, options({{"x", tune::grid_search({1, 0})}}, fresh({.max_concurrent_trials = 2, .fail_fast = true})))
+          .fit();
+  EXPECT_EQ(grid[0].state, "finished");
+  const Result stored = Result::from_path(grid[0].path);
+  EXPECT_EQ(stored.state, "finished");
+  EXPECT_EQ(stored.error, "");
+  EXPECT_TRUE(stored.failures.empty());
+  EXPECT_EQ(stored.metrics["loss"], 3);
+}
+
+TEST_F(TunerTest, AProcessThatOnlyAsksIsToldThatTheExperimentEnds) {
+  const fs::path mark = place_ / "asks";
+  const auto train = [&](const Value& config, Session& session) {
+    if (config["x"] == 0) {
+      while (!fs::exists(mark)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (;;) session.report({{"loss", 1}});
+    }
+    fs::create_directories(mark);
+    for (int i = 0; !session.should_stop(); ++i) {
+      if (i == 20'000) throw std::runtime_error("it was not told");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  const tune::Stop stop = tune::ExperimentPlateauStopper{.metric = "loss", .top = 2};
+  const ResultGrid grid =
+      Tuner(train, options({{"x", tune::grid_search({0, 1})}}, fresh({.max_concurrent_trials = 2, .stop = stop})))
+          .fit();
+  EXPECT_EQ(grid.num_errors(), 0) << grid[1].error;
+  EXPECT_EQ(grid.num_terminated(), 2);
+}
+
+/// Lets the driver fork, as a callback of a user may.
+class Forking final : public tune::Callback {
+ public:
+  void on_trial_start(const tune::TrialInfo&) override {
+    child = ::fork();
+    if (child != 0) return;
+    for (const int fd : {0, 1, 2, unused}) ::close(fd);
+    ::alarm(20);
+    for (;;) ::pause();
+  }
+  pid_t child = -1;
+  int unused = -1;  ///< the child closes it
+};
+
+TEST_F(TunerTest, AProcessThatTheDriverForkedDoesNotDelayItsEnd) {
+  Forking forking;
+  auto given = options({}, fresh());
+  given.run_config.callbacks = {&forking};
+  const ResultGrid grid = Tuner([](const Value&) { return Value{{"loss", 1}}; }, given).fit();
+  EXPECT_EQ(grid.num_terminated(), 1);
+  ASSERT_GT(forking.child, 0);
+  EXPECT_EQ(::waitpid(forking.child, nullptr, WNOHANG), 0) << "fit() waited for the child's end";
+  ::kill(forking.child, SIGKILL);
+  ::waitpid(forking.child, nullptr, 0);
+}
+
+TEST_F(TunerTest, NothingOfATrialSurvivesAKilledDriver) {
+  for (const bool driver_forks : {false, true}) {
+    int alive[2];  // each process of the driver holds the end for writing
+    ASSERT_EQ(::pipe2(alive, O_CLOEXEC), 0);
+    const pid_t driver = ::fork();
+    if (driver == 0) {
+      Forking forking;
+      forking.unused = alive[1];
+      auto given = options({}, fresh());
+      if (driver_forks) given.run_config.callbacks = {&forking};
+      const auto train = [&](const Value&) {
+        if (::fork() == 0) {
+          [[maybe_unused]] const auto written = ::write(alive[1], "x", 1);
+          ::alarm(60);
+          for (;;) ::pause();
+        }
+        for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+      };
+      Tuner(train, given).fit();
+      ::_exit(7);
+    }
+    ::close(alive[1]);
+    char byte = 0;
+    ASSERT_EQ(::read(alive[0], &byte, 1), 1);
+    ::kill(driver, SIGKILL);
+    ::waitpid(driver, nullptr, 0);
+    pollfd end{alive[0], POLLIN, 0};
+    EXPECT_EQ(::poll(&end, 1, 10'000), 1) << "a process is left";
+    ::close(alive[0]);
+    fs::remove_all(place_ / "search");
+  }
 }
 
 TEST_F(TunerTest, RestoredExperimentsKeepTheirProcesses) {

@@ -58,13 +58,14 @@ struct TuneConfig {
   SearchAlgorithm search_alg{};  ///< by default random values, and every grid point
   TrialScheduler scheduler{};    ///< by default trials run to their end
   std::optional<int> max_concurrent_trials{};  ///< nothing: as many as the resources allow
-  std::optional<TimeBudget> time_budget_s{};   ///< then trials end with their next report
+  /// Then the trials that run end: functions in threads with their next report, processes and runs at once.
+  std::optional<TimeBudget> time_budget_s{};
   /// Functions: trials are threads of this process. False: each is a process that fit() forks; see Tuner.
   bool reuse_workers = true;
   /// The name of a trial, and of its directory; called once for each.
   std::function<std::string(const TrialInfo&)> trial_name_creator{};
   std::optional<std::uint64_t> seed{};  ///< nothing: a different one every time; it is stored
-  bool fail_fast = false;               ///< the first trial that fails ends the others
+  bool fail_fast = false;               ///< the first trial that fails ends the others, as time_budget_s does
   Stop stop{};                          ///< ends trials or the experiment early, beside RunConfig::stop
 };
 
